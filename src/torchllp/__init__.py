@@ -1,0 +1,59 @@
+"""Learning from label proportions: train a classifier of single instances from bags whose class shares are known."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchllp.bags import Bags as Bags
+    from torchllp.batch import BagBatch as BagBatch
+    from torchllp.config import Compute as Compute
+    from torchllp.config import Config as Config
+    from torchllp.config import Recipe as Recipe
+    from torchllp.data import list_datasets as list_datasets
+    from torchllp.data import load_dataset as load_dataset
+    from torchllp.data.dataset import Dataset as Dataset
+    from torchllp.data.dataset import Instances as Instances
+    from torchllp.engine.evaluate import predict as predict
+    from torchllp.engine.train import train as train
+    from torchllp.errors import LLPError as LLPError
+    from torchllp.methods import create_method as create_method
+    from torchllp.methods import list_methods as list_methods
+    from torchllp.models import create_model as create_model
+    from torchllp.models import list_models as list_models
+    from torchllp.run import Run as Run
+
+# Public name -> the module that has it, imported when the name is first used: `import torchllp` stays quick.
+_PUBLIC = {
+    "BagBatch": "torchllp.batch",
+    "Bags": "torchllp.bags",
+    "Compute": "torchllp.config",
+    "Config": "torchllp.config",
+    "Dataset": "torchllp.data.dataset",
+    "Instances": "torchllp.data.dataset",
+    "LLPError": "torchllp.errors",
+    "Recipe": "torchllp.config",
+    "Run": "torchllp.run",
+    "create_method": "torchllp.methods",
+    "create_model": "torchllp.models",
+    "list_datasets": "torchllp.data",
+    "list_methods": "torchllp.methods",
+    "list_models": "torchllp.models",
+    "load_dataset": "torchllp.data",
+    "predict": "torchllp.engine.evaluate",
+    "train": "torchllp.engine.train",
+}
+__all__ = sorted(_PUBLIC)  # pyrefly: ignore[unsupported]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("torchllp")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'torchllp' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC, "__version__"])

@@ -1,0 +1,64 @@
+"""BagBatch: whole bags on the device, with their views. What a method sees of a step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torchllp.errors import LLPError
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BagBatch:
+    """Whole bags, flat: instance ``j`` is row ``j`` of every ``[N, ...]`` tensor and in bag ``bag_index[j]``.
+
+    Only ``weak``, ``bag_index`` and ``proportions`` are needed to call a method by hand.
+
+    Losses are written ``x.sum() / batch.num_instances`` and ``x.sum() / batch.num_bags``. In one process these are the
+    instances, and the labelled bags, of the batch. Over several processes they are the totals of all of them divided by
+    the number of processes, so that the average of the processes' gradients is the gradient of the whole step even when
+    bags differ in size.
+    """
+
+    weak: Tensor
+    """Weak view, ``[N, ...]``."""
+    strong: Tensor | None = None
+    """Strong view, ``[N, ...]``; None unless the method's ``views`` asks for it."""
+    bag_index: Tensor
+    """Which of this batch's bags each instance is in, ``[N]``."""
+    proportions: Tensor
+    """Class shares of each bag, ``[B, C]``; rows of zeros for bags that are not labelled."""
+    is_labelled: Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]  # filled in below
+    """Whether the proportions of each bag are known, ``[B]``; all of them unless said."""
+    bags: Tensor | None = None
+    """Each bag's row in the training ``Bags``, ``[B]``."""
+    labels: Tensor | None = None
+    """True labels, ``[N]``, -1 where unknown; None unless the method's ``uses_labels`` asks for them."""
+    progress: float = 0.0
+    """How much of the training is done, in [0, 1]."""
+    generator: torch.Generator | None = None
+    """The step's random numbers, on the CPU: draw there, then move."""
+    num_bags: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
+    num_instances: float = field(default=None)  # pyrefly: ignore[bad-assignment]
+    reduce: Callable[[Tensor], Tensor] = _identity
+    """Sums a tensor over all processes; running statistics are made from sums passed through it."""
+
+    def __post_init__(self) -> None:
+        def default(name: str, value: object) -> None:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+        default("is_labelled", torch.ones(len(self.proportions), dtype=torch.bool, device=self.proportions.device))
+        default("num_bags", self.is_labelled.sum().clamp(min=1))
+        default("num_instances", len(self.bag_index))
+
+    def both_views(self) -> Tensor:
+        """Weak and strong view one after the other, ``[2 N, ...]``, for one forward that shares batch-norm statistics."""
+        if self.strong is None:
+            raise LLPError("this method compares a weak and a strong view, and the batch has no strong view")
+        return torch.cat([self.weak, self.strong])

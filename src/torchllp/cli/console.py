@@ -1,0 +1,29 @@
+"""How the command shows things: tables that line up, progress with time left."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(highlight=False)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """A table whose first column is left-aligned text and whose others are aligned right if they are numbers."""
+    rows = list(rows)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, name in enumerate(columns):
+        is_number = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage, ``-`` where there is none.
+
+    >>> percent(0.98765), percent(None)
+    ('98.77 %', '-')
+    """
+    return "-" if share is None else f"{100 * share:.2f} %"

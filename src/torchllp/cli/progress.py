@@ -1,0 +1,53 @@
+"""What is seen while a run trains: a bar with time left on a terminal, one line an epoch in a pipe."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from torchllp.cli.console import console
+from torchllp.engine.train import Observer
+
+
+class _Bar(Observer):
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("starting", total=None, note="")
+
+    def on_start(self, epochs_done: int, num_epochs: int) -> None:
+        self.num_epochs = num_epochs
+        self.progress.update(self.task, total=num_epochs, completed=epochs_done)
+
+    def on_step(self, epoch: int, step: int, num_steps: int) -> None:
+        done = epoch + (step + 1) / num_steps
+        self.progress.update(self.task, completed=done, description=f"epoch {epoch + 1}/{self.num_epochs}")
+
+    def on_epoch(self, row: dict[str, float], state: dict[str, Any]) -> None:
+        shown = {"loss": "train/loss", "held-out KL": "held_out/bag_kl", "accuracy": "test/accuracy"}
+        note = "  ".join(f"{label} {row[name]:.3f}" for label, name in shown.items() if name in row)
+        self.progress.update(self.task, note=note)
+
+
+@contextmanager
+def show_progress() -> Iterator[Observer]:
+    """An observer that shows how far the training is."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield _Bar(progress)
+    else:
+        handler = logging.StreamHandler(console.file)
+        logging.getLogger("torchllp").addHandler(handler)
+        try:
+            yield Observer()
+        finally:
+            logging.getLogger("torchllp").removeHandler(handler)

@@ -1,0 +1,156 @@
+"""`llp train`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from torchllp.cli.console import console, percent, show_table
+from torchllp.cli.progress import show_progress
+from torchllp.config import Compute, Config, DataConfig, Options, Recipe, read_toml
+from torchllp.errors import LLPError
+from torchllp.presets import preset as find_preset
+
+if TYPE_CHECKING:
+    from torchllp.run import Run
+
+Flag = Parameter(negative="")
+Repeated = Parameter(negative_iterable="")
+
+
+def train(
+    *,
+    method: str | None = None,
+    set: Annotated[list[str] | None, Repeated] = None,
+    model: str | None = None,
+    model_set: Annotated[list[str] | None, Repeated] = None,
+    seed: int | None = None,
+    run: Path | None = None,
+    compare: Annotated[list[str] | None, Repeated] = None,
+    overwrite: Annotated[bool, Flag] = False,
+    resume: Path | None = None,
+    preset: str = "quick",
+    config: Path | None = None,
+    data: Annotated[DataConfig | None, Parameter(name="*")] = None,
+    recipe: Annotated[Recipe | None, Parameter(name="*")] = None,
+    compute: Annotated[Compute | None, Parameter(name="*")] = None,
+) -> None:
+    """Train a classifier from bags and their proportions.
+
+    Without options: L2P-AHIL on scikit-learn's digits in bags of 16. What is said by a flag goes before the config
+    file, that before the preset, and that before the defaults shown here.
+
+    Parameters
+    ----------
+    method
+        Method (see `llp methods`). [default: ahil]
+    set
+        NUMBER=VALUE of the method, such as beta_bag=5; can be repeated.
+    model
+        Model (see `llp models`). [default: small-cnn]
+    model_set
+        OPTION=VALUE of the model, such as stem=imagenet; can be repeated.
+    seed
+        Decides bags, first weights, order and views. [default: 0]
+    run
+        Directory of the run. [default: runs/DATASET-METHOD-bagSIZE-seedSEED]
+    compare
+        Another method to train by the same recipe on the same bags, for the table; can be repeated.
+    overwrite
+        Replace the run if it exists.
+    resume
+        Continue this run from its last whole epoch, exactly.
+    preset
+        Recipe: quick, paper or reference (the paper's published code).
+    config
+        TOML file like a run's config.toml.
+    """
+    if resume is not None:
+        _show_results([_train_or_stop(None, resume, overwrite=False)])
+        return
+    flags: dict[str, Any] = {
+        name: section.model_dump(exclude_unset=True)
+        for name, section in (("data", data), ("recipe", recipe), ("compute", compute))
+        if section is not None
+    }
+    flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
+    flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
+    if seed is not None:
+        flags["seed"] = seed
+    main = Config.layered(find_preset(preset), read_toml(config) if config else {}, flags)
+    path = run or Path("runs", _default_name(main))
+    configs = {path: main}
+    for name in compare or []:
+        configs[path.with_name(f"{path.name}-{name}")] = Config.layered(main.model_dump(), {"method": {"name": name}})
+    runs = [_train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
+    _show_results(runs)
+
+
+def _default_name(config: Config) -> str:
+    return f"{config.data.dataset}-{config.method.name}-bag{config.data.bag_size}-seed{config.seed}"
+
+
+def _options(flag: str, pairs: list[str] | None) -> Options:
+    """``["a=1", "b=false"]`` as plain values: booleans, whole numbers, numbers, else strings."""
+    options: Options = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise LLPError(f"{flag} takes NAME=VALUE, not {pair!r}")
+        options[key.replace("-", "_")] = _plain(value)
+    return options
+
+
+def _plain(value: str) -> bool | int | float | str:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    return value
+
+
+def _train_or_stop(config: Config | None, path: Path, *, overwrite: bool) -> "Run":
+    """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way."""
+    from torchllp import run as runs
+
+    try:
+        with show_progress() as observer:
+            if config is None:
+                return runs.resume(path, observer=observer)
+            return runs.start(config, path, overwrite=overwrite, observer=observer)
+    except BaseException as error:
+        stopped = not isinstance(error, Exception)
+        if stopped and (path / "config.toml").is_file():
+            console.print(f"stopped; continue by: llp train --resume {path}", markup=False, soft_wrap=True)
+        raise
+
+
+def _show_results(runs: "list[Run]") -> None:
+    """The table of all runs, the curves of the first beside the accuracy of the others, and where they are."""
+    from torchllp.engine.train import CHOSEN_BY
+    from torchllp.report.curves import save_curves
+
+    rows = []
+    for run in runs:
+        summary = run.summary
+        accuracy = summary["accuracy"]
+        rows.append(
+            (
+                summary["method"]["name"],
+                str(summary["bag_size"]),
+                *(percent(accuracy.get(name)) for name in ("last", "chosen", "oracle")),
+                str(run.path),
+            )
+        )
+    save_curves(runs[0].curves_file, {run.summary["method"]["name"]: run.metrics() for run in runs}, CHOSEN_BY)
+    columns = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "run"]
+    show_table(columns, rows, title=f"Test accuracy on {runs[0].summary['dataset']}")
+    console.print(
+        "chosen: the epoch with the smallest error on held-out bags; oracle: the best epoch by test labels, "
+        "which nobody has in practice",
+        style="dim",
+    )
+    console.print(f"curves: {runs[0].curves_file}", markup=False, soft_wrap=True)

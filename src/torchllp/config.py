@@ -1,0 +1,142 @@
+"""Everything that decides a run, as plain values: read from TOML, checked, written back resolved."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from torchllp.errors import LLPError
+
+Options = dict[str, bool | int | float | str]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Frozen; unknown keys are errors; attribute docstrings are the help of the command line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DataConfig(Section):
+    dataset: str = "digits"
+    """Data set (see `llp datasets`)."""
+    bag_size: PositiveInt = 16
+    """Instances a bag."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of the bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags where there are 20 bags or more, else none."""
+
+
+class Named(Section):
+    """A method or a model: its name and the options that differ from its defaults."""
+
+    name: str
+    options: Options = {}
+
+
+class Recipe(Section):
+    epochs: PositiveInt = 100
+    """Epochs; one is a pass over the training bags."""
+    steps_per_epoch: PositiveInt | None = None
+    """Steps an epoch, if it is not to be one pass over the bags."""
+    instances_per_step: PositiveInt = 128
+    """Whole bags are added to a step up to this number of instances."""
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """SGD with Nesterov momentum 0.9 (the paper's), or AdamW."""
+    lr: Annotated[float, Field(gt=0)] = 0.03
+    """Learning rate at the start."""
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    """Weight decay, on everything but normalisation layers."""
+    schedule: Literal["7pi/16", "pi/2"] = "7pi/16"
+    """The learning rate falls as the cosine of 0 to this angle: the paper's, or the reference code's (down to 0)."""
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of the averaged weights, which are the ones evaluated; warmed up."""
+    randaugment: Literal["random", "fixed"] = "random"
+    """Strong view: two operations of random strength, or two at level 10 as in the reference code."""
+
+
+class Compute(Section):
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""
+    threads: PositiveInt | None = None
+    """CPU threads; a run is repeated bit for bit only with the same number. Default: PyTorch's."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: bfloat16 autocast on a GPU that has it, float16 on another GPU, float32 on the CPU."""
+    channels_last: bool = True
+    """Memory format of images; faster on most devices."""
+    compile: bool = False
+    """Compile the model by torch.compile: slower to start, faster to run on a GPU."""
+
+
+class Config(Section):
+    """A run, resolved."""
+
+    data: DataConfig = DataConfig()
+    method: Named = Named(name="ahil")
+    model: Named = Named(name="small-cnn")
+    recipe: Recipe = Recipe()
+    compute: Compute = Compute()
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def to_toml(self) -> str:
+        """This config as TOML, whole; values that are None are left out.
+
+        >>> print(Config().to_toml().splitlines()[0])
+        seed = 0
+        """
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+    @classmethod
+    def layered(cls, *layers: Mapping[str, Any]) -> "Config":
+        """A config of its defaults and these layers, each over the ones before it, key by key.
+
+        A layer that names another method (or model) drops the options that the layers before had for theirs.
+
+        >>> Config.layered({"recipe": {"lr": 0.1, "epochs": 5}}, {"recipe": {"epochs": 9}}).recipe.epochs
+        9
+        """
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            for key, value in layer.items():
+                if key in ("method", "model"):
+                    before = merged.get(key, cls.model_fields[key].default.model_dump())
+                    same = value.get("name", before["name"]) == before["name"]
+                    options = (before["options"] if same else {}) | value.get("options", {})
+                    merged[key] = {**before, **value, "options": options}
+                elif isinstance(value, Mapping):
+                    merged[key] = {**merged.get(key, {}), **value}
+                else:
+                    merged[key] = value
+        try:
+            return cls.model_validate(merged)
+        except ValidationError as error:
+            raise LLPError(explain(error)) from error
+
+
+def explain(error: ValidationError) -> str:
+    """One sentence for the first thing pydantic found wrong.
+
+    >>> try:
+    ...     Recipe(lr=-1)
+    ... except ValidationError as error:
+    ...     explain(error)
+    'lr: input should be greater than 0, not -1'
+    """
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where!r}"
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{where}: {message}, not {first['input']!r}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file, as a layer for :meth:`Config.layered`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LLPError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise LLPError(f"{path}: not a TOML file ({error})") from error

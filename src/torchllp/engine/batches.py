@@ -1,0 +1,49 @@
+"""From the bags of a step to the BagBatch that a method sees."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchllp.bags import Bags
+from torchllp.batch import BagBatch
+from torchllp.data.dataset import Instances
+from torchllp.methods.method import Method
+from torchllp.views.image import ImageViews
+
+
+class BatchMaker:
+    """Whole bags from instances that live on the device, with the views that the method asks for and no others."""
+
+    def __init__(self, train: Instances, bags: Bags, views: ImageViews, method: Method) -> None:
+        self.train, self.bags, self.views, self.method = train, bags, views, method
+        self.device = train.inputs.device
+        self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=self.device)
+        self.is_labelled = torch.tensor(bags.is_labelled, device=self.device)
+
+    def _move(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def make(self, bags: np.ndarray, *, generator: torch.Generator, progress: float) -> tuple[BagBatch, Tensor | None]:
+        """The batch of these bags, and the true labels where they exist, for the metrics and not for the method."""
+        members, index = self.bags.members_of(bags)
+        rows, bag_rows = self._move(members), self._move(bags)
+        inputs = self.train.inputs.index_select(0, rows)
+        labels = None if self.train.labels is None else self.train.labels.index_select(0, rows)
+        size = inputs.shape[-2:]
+        weak = self.views.draw_weak(len(members), size, generator).prepare().to(self.device)
+        strong = None  # drawn after the weak view, so that every method sees the same weak views
+        if "strong" in self.method.views:
+            strong = self.views.draw_strong(len(members), size, generator).prepare().to(self.device)
+        batch = BagBatch(
+            weak=self.views.weak(inputs, weak),
+            strong=None if strong is None else self.views.strong(inputs, strong),
+            bag_index=self._move(index),
+            proportions=self.proportions.index_select(0, bag_rows),
+            is_labelled=self.is_labelled.index_select(0, bag_rows),
+            bags=bag_rows,
+            labels=labels if self.method.uses_labels else None,
+            progress=progress,
+            generator=generator,
+            num_bags=max(1, int(self.bags.is_labelled[bags].sum())),
+        )
+        return batch, labels

@@ -1,0 +1,45 @@
+"""Predictions of a whole set of instances, and what they are worth."""
+
+import torch
+from torch import Tensor, nn
+
+from torchllp.bags import Bags
+from torchllp.data.dataset import Instances
+from torchllp.functional import log_probabilities
+from torchllp.metrics import accuracy, bag_errors
+from torchllp.views.image import ImageViews
+
+EVALUATION_BATCH = 1024
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, views: ImageViews, inputs: Tensor) -> Tensor:
+    """Log-probabilities of raw instances, ``[N, C]``, on the device of ``inputs``; the model's mode is left as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        return torch.cat([log_probabilities(model(views.plain(chunk))) for chunk in inputs.split(EVALUATION_BATCH)])
+    finally:
+        model.train(was_training)
+
+
+def held_out_errors(model: nn.Module, views: ImageViews, train: Instances, held_out: Bags) -> dict[str, Tensor]:
+    """Errors of the predicted proportions of bags that were not trained on."""
+    device = train.inputs.device
+    rows = torch.tensor(held_out.members, device=device)
+    bag_index = torch.tensor(held_out.bag_of[held_out.members], device=device)
+    proportions = torch.tensor(held_out.proportions, dtype=torch.float32, device=device)
+    return bag_errors(predict(model, views, train.inputs[rows]), bag_index, proportions)
+
+
+def evaluate(
+    model: nn.Module, views: ImageViews, train: Instances, held_out: Bags | None, test: Instances | None
+) -> dict[str, float]:
+    """Held-out bag errors, and accuracy where test labels exist, by the name they have in the metrics."""
+    metrics: dict[str, Tensor] = {}
+    if held_out is not None:
+        errors = held_out_errors(model, views, train, held_out)
+        metrics |= {f"held_out/{name}": value for name, value in errors.items()}
+    if test is not None and test.labels is not None:
+        metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs), test.labels)
+    return {name: value.item() for name, value in metrics.items()}

@@ -1,0 +1,60 @@
+"""Means over an epoch that stay on the device until they are read."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchllp.errors import LLPError
+from torchllp.metrics import normalized_entropy
+
+TRUSTED = 0.5
+"""A pseudo-label counts as trusted from this weight on."""
+PER_INSTANCE = ("log_p", "pseudo_labels", "trust")
+
+
+class RunningMeans:
+    """Sums of named values and of what they are divided by; one wait for the device when they are read."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.sums: dict[str, Tensor] = {}
+        self.first_bad_step = torch.tensor(torch.inf, device=device)
+        self.num_steps = 0
+
+    def _add(self, name: str, total: Tensor, over: Tensor | float) -> None:
+        pair = torch.stack([total.detach().float(), torch.as_tensor(over, dtype=torch.float32, device=self.device)])
+        self.sums[name] = self.sums[name] + pair if name in self.sums else pair
+
+    def add_step(self, parts: dict[str, Tensor], labels: Tensor | None) -> None:
+        """Take in what a method returned. ``labels`` are the true ones, for looking at only, where they exist."""
+        for name, value in parts.items():
+            if name not in PER_INSTANCE:
+                self._add(name, value, 1)
+        log_p = parts["log_p"]
+        self._add("entropy", normalized_entropy(log_p).sum(), len(log_p))
+        if "trust" in parts:
+            self._add("trust", parts["trust"].sum(), len(log_p))
+            self._add("trusted", (parts["trust"] >= TRUSTED).sum(), len(log_p))
+        if labels is not None:
+            num_known = (labels >= 0).sum()
+            self._add("accuracy", (log_p.argmax(1) == labels).sum(), num_known)
+            if "pseudo_labels" in parts:
+                self._add("pseudo_label_accuracy", (parts["pseudo_labels"] == labels).sum(), num_known)
+        bad = torch.where(parts["loss"].detach().isfinite(), torch.inf, float(self.num_steps))
+        self.first_bad_step = torch.minimum(self.first_bad_step, bad)
+        self.num_steps += 1
+
+    def check_finite(self, epoch: int) -> None:
+        """Stop with a clear word if a loss of this epoch was not finite; waits for the device."""
+        step = self.first_bad_step.item()
+        if math.isfinite(step):
+            raise LLPError(
+                f"the loss was not finite at step {step + 1:.0f} of epoch {epoch + 1}: "
+                "try a smaller learning rate or float32, and look for broken values in the data"
+            )
+
+    def read(self) -> dict[str, float]:
+        """The means, by name."""
+        totals = torch.stack(list(self.sums.values())).tolist()
+        return {name: total / over for name, (total, over) in zip(self.sums, totals, strict=True) if over}

@@ -1,0 +1,177 @@
+"""The training loop."""
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchllp.bags import Bags
+from torchllp.batch import BagBatch
+from torchllp.config import Compute, Recipe
+from torchllp.data.dataset import Dataset
+from torchllp.data.sampler import plan_epoch
+from torchllp.engine.batches import BatchMaker
+from torchllp.engine.ema import EMA
+from torchllp.engine.evaluate import evaluate
+from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
+from torchllp.engine.precision import Precision, pick_device
+from torchllp.engine.randomness import seed_of, step_generator
+from torchllp.engine.running_means import RunningMeans
+from torchllp.errors import LLPError
+from torchllp.methods.method import Method
+from torchllp.views.image import ImageViews
+
+State = dict[str, Any]
+CHOSEN_BY = "held_out/bag_kl"
+"""The metric whose smallest value marks the chosen epoch."""
+
+
+class Observer:
+    """What the loop tells others. This one does nothing; a run directory or a progress bar overrides what it needs."""
+
+    def on_start(self, epochs_done: int, num_epochs: int) -> None:
+        """Before the first epoch."""
+
+    def on_step(self, epoch: int, step: int, num_steps: int) -> None:
+        """After each step, which may still be running on the device."""
+
+    def on_epoch(self, row: dict[str, float], state: State) -> None:
+        """After each epoch: its metrics, and all that is needed to go on from here."""
+
+
+class Learner(nn.Module):
+    """Model and method together: what is optimised and saved; only the model is exported."""
+
+    def __init__(self, model: nn.Module, method: Method, *, compile: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.method = method
+        # The compiled form shares the model's weights; it is kept out of the state dict.
+        self.__dict__["forward_model"] = torch.compile(model) if compile else model
+
+    def forward(self, batch: BagBatch) -> dict[str, Tensor]:
+        return self.method(self.__dict__["forward_model"], batch)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished training."""
+
+    model: nn.Module
+    """The averaged model at the chosen epoch, or at the last one where nothing was held out."""
+    metrics: list[dict[str, float]]
+    """One row an epoch of this call (a resumed training has the rows since it was resumed)."""
+    state: State
+
+
+def image_views(data: Dataset, recipe: Recipe) -> ImageViews:
+    """The views of a data set's images."""
+    return ImageViews(
+        mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment
+    )
+
+
+def train(
+    model: nn.Module,
+    method: Method,
+    data: Dataset,
+    bags: Bags,
+    *,
+    held_out: Bags | None = None,
+    recipe: Recipe | None = None,
+    compute: Compute | None = None,
+    seed: int = 0,
+    observer: Observer | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Train ``model`` by ``method`` on ``bags`` over the training instances of ``data``.
+
+    ``held_out`` bags are never trained on; they choose the epoch. ``state`` is what an observer was last given: with
+    it, and the same other arguments, training continues as if it had never stopped.
+    """
+    recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
+    device = pick_device(compute.device)
+    data = data.to(device)
+    if method.uses_labels and data.train.labels is None:
+        raise LLPError(f"{type(method).__name__} needs the labels of the training instances, and there are none")
+    views = image_views(data, recipe)
+    batches = BatchMaker(data.train, bags, views, method)
+
+    model.to(device)
+    if compute.channels_last and len(data.input_shape) == 3:
+        model.to(memory_format=torch.channels_last)
+    learner = Learner(model, method.to(device), compile=compute.compile)
+    ema = EMA(model, recipe.ema_decay)
+    optimizer = create_optimizer(learner, recipe)
+    precision = Precision(compute.precision, device)
+
+    epochs_done, num_steps, chosen = 0, 0, None
+    if state is not None:
+        epochs_done, num_steps, chosen = state["epochs_done"], state["num_steps"], state["chosen"]
+        learner.load_state_dict(state["learner"])
+        ema.load_state_dict(state["ema"])
+        optimizer.load_state_dict(state["optimizer"])
+        precision.scaler.load_state_dict(state["scaler"])
+
+    rows: list[dict[str, float]] = []
+    observer.on_start(epochs_done, recipe.epochs)
+    with torch.random.fork_rng():  # the caller's random numbers are left as they were
+        for epoch in range(epochs_done, recipe.epochs):
+            started = time.perf_counter()
+            method.start_epoch(bags, epoch, seed)
+            steps = plan_epoch(
+                bags, recipe.instances_per_step, seed=seed, epoch=epoch, steps_per_epoch=recipe.steps_per_epoch
+            )
+            means = RunningMeans(device)
+            learner.train()
+            for step, bags_of_step in enumerate(steps):
+                torch.manual_seed(seed_of(seed, epoch, step))  # for dropout and the like
+                progress = (epoch + step / len(steps)) / recipe.epochs
+                generator = step_generator(seed, epoch, step)
+                batch, labels = batches.make(bags_of_step, generator=generator, progress=progress)
+
+                set_learning_rate(optimizer, learning_rate(recipe, progress))
+                with precision.autocast():
+                    parts = learner(batch)
+                precision.scaler.scale(parts["loss"]).backward()
+                precision.scaler.step(optimizer)
+                precision.scaler.update()
+                optimizer.zero_grad(set_to_none=True)
+                ema.update_parameters(model)
+
+                means.add_step(parts, labels)
+                observer.on_step(epoch, step, len(steps))
+            num_steps += len(steps)
+            means.check_finite(epoch)
+
+            row: dict[str, float] = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
+            row |= {f"train/{name}": value for name, value in means.read().items()}
+            row |= evaluate(ema.module, views, data.train, held_out, data.test)
+            raw = evaluate(model, views, data.train, held_out, data.test)
+            row |= {f"{name}_raw": value for name, value in raw.items()}
+            row["seconds"] = time.perf_counter() - started
+            rows.append(row)
+
+            if CHOSEN_BY in row and (chosen is None or row[CHOSEN_BY] < chosen["score"]):
+                weights = {"ema": ema.module.state_dict(), "raw": model.state_dict()}
+                chosen = {"epoch": epoch + 1, "score": row[CHOSEN_BY], **deepcopy(weights)}
+            state = {
+                "epochs_done": epoch + 1,
+                "num_steps": num_steps,
+                "learner": learner.state_dict(),
+                "ema": ema.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "scaler": precision.scaler.state_dict(),
+                "chosen": chosen,
+            }
+            observer.on_epoch(row, state)
+
+    assert state is not None  # there is at least one epoch
+    best = deepcopy(ema.module).eval()
+    if chosen is not None:
+        best.load_state_dict(chosen["ema"])
+    return Outcome(best, rows, dict(state))

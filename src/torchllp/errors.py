@@ -1,0 +1,8 @@
+"""The one exception for what a user can put right."""
+
+
+class LLPError(ValueError):
+    """Input that cannot be used as it is. Its message is one sentence that says what, where and how to mend it.
+
+    The command line prints the message and exits with code 1; everything else is a fault of the library.
+    """

@@ -1,0 +1,31 @@
+"""The mathematics of learning from label proportions as pure functions: tensors in, one value a bag or instance out."""
+
+from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
+from torchllp.functional.probabilities import entropy, log_probabilities
+from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
+from torchllp.functional.reductions import (
+    bag_entropy,
+    bag_log_normalize,
+    bag_logsumexp,
+    bag_mean,
+    bag_sizes,
+    bag_sum,
+)
+
+__all__ = [
+    "bag_entropy",
+    "bag_log_normalize",
+    "bag_logsumexp",
+    "bag_mean",
+    "bag_sizes",
+    "bag_sum",
+    "bag_weight",
+    "concentration",
+    "dual_entropy_weight",
+    "entropy",
+    "instance_weight",
+    "log_mean_probability",
+    "log_probabilities",
+    "proportion_kl",
+    "proportion_loss",
+]

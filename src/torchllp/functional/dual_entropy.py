@@ -1,0 +1,76 @@
+"""The dual entropy weight: how far a pseudo-label is to be trusted (Eq. 6-10)."""
+
+import torch
+from torch import Tensor
+
+from torchllp.functional.probabilities import entropy
+from torchllp.functional.reductions import bag_entropy, bag_sizes
+
+
+def concentration(entropy_gap: Tensor, beta: float) -> Tensor:
+    """The mapping ``sigma(x; beta) = exp(-x^2 / beta)``: 1 where the entropies agree, towards 0 where they differ.
+
+    >>> concentration(torch.tensor([0.0, 1.0]), beta=1.0)
+    tensor([1.0000, 0.3679])
+    """
+    return (-entropy_gap.square() / beta).exp()
+
+
+def bag_weight(column_entropy: Tensor, counts: Tensor, beta: float) -> Tensor:
+    """Trust in each class of each bag, ``[B, C]`` (Eq. 8).
+
+    ``column_entropy [B, C]`` is the entropy of each class column normalised over the bag (``bag_entropy``); its
+    reference is ``log m`` for a class that ``counts`` says ``m`` instances have. ``m`` may be any number above 0; a
+    class that is absent (``m = 0``) has weight exactly 0, the limit of the formula.
+
+    >>> bag_weight(torch.tensor([[0.6931, 1.5, 0.2]]), torch.tensor([[2.0, 2.0, 0.0]]), beta=1.0)
+    tensor([[1.0000, 0.5215, 0.0000]])
+    """
+    present = counts > 0
+    reference = torch.where(present, counts, 1.0).log()
+    return torch.where(present, concentration(column_entropy - reference, beta), 0.0)
+
+
+def instance_weight(log_p: Tensor, beta: float) -> Tensor:
+    """Trust in each instance's prediction, ``[N]`` (Eq. 10): 1 where it is certain of one class.
+
+    >>> instance_weight(torch.tensor([[0.5, 0.5], [1.0, 1e-30]]).log(), beta=1.0)
+    tensor([0.6185, 1.0000])
+    """
+    return concentration(entropy(log_p), beta)
+
+
+def dual_entropy_weight(
+    log_p: Tensor,
+    label: Tensor,
+    bag_index: Tensor,
+    proportions: Tensor,
+    *,
+    beta_bag: float | None = 1.0,
+    beta_instance: float | None = 1.0,
+    is_labelled: Tensor | None = None,
+    logsumexp: Tensor | None = None,
+) -> Tensor:
+    """Weight of each instance's pseudo-label, ``[N]``: bag weight of its class times instance weight (Eq. 6).
+
+    ``log_p [N, C]`` are log-probabilities, ``label [N]`` the pseudo-labels, ``proportions [B, C]`` what is known of
+    the bags. A beta of None switches that factor off (it is then 1, for absent classes too). In bags that are not
+    labelled (``is_labelled [B]`` False) there is nothing to compare with and the bag factor is 1.
+    ``logsumexp [B, C]`` is the ``bag_logsumexp`` of ``log_p`` where it is at hand.
+
+    >>> log_p = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
+    >>> bag_index, proportions = torch.tensor([0, 0]), torch.tensor([[0.5, 0.5]])
+    >>> dual_entropy_weight(log_p, log_p.argmax(1), bag_index, proportions)
+    tensor([0.7186, 0.6893])
+    """
+    weight = torch.ones_like(log_p[:, 0])
+    if beta_bag is not None:
+        num_bags = len(proportions)
+        counts = proportions * bag_sizes(bag_index, num_bags, log_p.dtype)[:, None]
+        by_class = bag_weight(bag_entropy(log_p, bag_index, num_bags, logsumexp), counts, beta_bag)
+        if is_labelled is not None:
+            by_class = torch.where(is_labelled[:, None], by_class, 1.0)
+        weight = by_class[bag_index, label]
+    if beta_instance is not None:
+        weight = weight * instance_weight(log_p, beta_instance)
+    return weight

@@ -1,0 +1,22 @@
+"""Logits to log-probabilities, and what is read off them one instance at a time."""
+
+import torch
+from torch import Tensor
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Log-softmax over classes, in float32 at least: half precision loses what the bag terms need.
+
+    >>> log_probabilities(torch.tensor([[0.0, 0.0]], dtype=torch.bfloat16))
+    tensor([[-0.6931, -0.6931]])
+    """
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(1)
+
+
+def entropy(log_p: Tensor) -> Tensor:
+    """Entropy (nats) of each instance's prediction, ``[N]``.
+
+    >>> entropy(torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log())
+    tensor([0.6931, 0.3251])
+    """
+    return -(log_p.exp() * log_p).sum(1)

@@ -1,0 +1,52 @@
+"""One file a method; this table names them without importing torch."""
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from torchllp.errors import LLPError
+from torchllp.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from torchllp.methods.method import Method
+
+METHODS = Registry(
+    "method",
+    {
+        "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
+        "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "supervised": Entry("torchllp.methods.supervised:Supervised", "cross-entropy on the true labels (upper row)"),
+    },
+)
+
+
+def list_methods() -> list[str]:
+    """Names that :func:`create_method` knows.
+
+    >>> list_methods()
+    ['ahil', 'dllp', 'supervised']
+    """
+    return METHODS.names()
+
+
+def method_numbers(name: str) -> dict[str, Any]:
+    """The numbers that a method takes, with their defaults.
+
+    >>> method_numbers("ahil")["instance_weight"]
+    0.5
+    """
+    parameters = inspect.signature(METHODS.load(name)).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def create_method(name: str, **numbers: Any) -> "Method":
+    """The method called ``name``, with its numbers.
+
+    >>> create_method("ahil", instance_weight=0.5, beta_bag=1.0, beta_instance=1.0)
+    AHIL()
+    """
+    known = method_numbers(name)
+    for key in numbers:
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise LLPError(f"method {name!r} has no number {key!r}: {takes}")
+    return METHODS.load(name)(**numbers)

@@ -1,0 +1,73 @@
+"""L2P-AHIL: the bag loss plus pseudo-labels, each trusted by its dual entropy weight."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import nll_loss
+
+from torchllp.batch import BagBatch
+from torchllp.errors import LLPError
+from torchllp.functional import bag_logsumexp, dual_entropy_weight, log_probabilities
+from torchllp.methods.method import Method
+from torchllp.methods.terms import bag_term, check_bag_weighting
+
+
+class AHIL(Method):
+    """L2P-AHIL (Ma et al., CVPR 2025), Eq. 1-10.
+
+    Args:
+        instance_weight: weight of the instance-level loss (lambda).
+        beta_bag: width of the bag-level trust (beta_b); larger trusts more.
+        beta_instance: width of the instance-level trust (beta_i).
+        weigh_bags: False leaves the bag-level weight out (Table 2).
+        weigh_instances: False leaves the instance-level weight out (Table 2).
+        bag_weighting: ``"equal"`` (every bag counts the same, Eq. 2) or ``"size"`` (every instance does).
+    """
+
+    views = ("weak", "strong")
+
+    def __init__(
+        self,
+        *,
+        instance_weight: float = 0.5,
+        beta_bag: float = 1.0,
+        beta_instance: float = 1.0,
+        weigh_bags: bool = True,
+        weigh_instances: bool = True,
+        bag_weighting: str = "equal",
+    ) -> None:
+        super().__init__()
+        for name, beta in (("beta_bag", beta_bag), ("beta_instance", beta_instance)):
+            if not beta > 0:
+                raise LLPError(f"{name} must be above 0, not {beta}")
+        self.instance_weight = instance_weight
+        self.beta_bag = beta_bag if weigh_bags else None
+        self.beta_instance = beta_instance if weigh_instances else None
+        self.bag_weighting = check_bag_weighting(bag_weighting)
+
+    def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
+        log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
+        logsumexp = bag_logsumexp(log_p, batch.bag_index, len(batch.proportions))  # of each bag and class, used twice
+
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, logsumexp)  # Eq. 2-3
+        with torch.no_grad():
+            label = log_p.argmax(1)  # Eq. 4
+            trust = dual_entropy_weight(  # Eq. 6-10
+                log_p,
+                label,
+                batch.bag_index,
+                batch.proportions,
+                beta_bag=self.beta_bag,
+                beta_instance=self.beta_instance,
+                is_labelled=batch.is_labelled,
+                logsumexp=logsumexp,
+            )
+        cross_entropy = nll_loss(log_p_strong, label, reduction="none")
+        instance_loss = (trust * cross_entropy).sum() / batch.num_instances  # Eq. 5
+        return {
+            "loss": bag_loss + self.instance_weight * instance_loss,  # Eq. 1
+            "bag_kl": bag_kl,
+            "instance_loss": instance_loss.detach(),
+            "log_p": log_p.detach(),
+            "pseudo_labels": label,
+            "trust": trust,
+        }

@@ -1,0 +1,25 @@
+"""DLLP: match each bag's mean prediction to its proportions, and nothing else."""
+
+from torch import Tensor, nn
+
+from torchllp.batch import BagBatch
+from torchllp.functional import log_probabilities
+from torchllp.methods.method import Method
+from torchllp.methods.terms import bag_term, check_bag_weighting
+
+
+class DLLP(Method):
+    """Deep LLP (Ardehaly & Culotta, 2017): the proportion loss alone, on the weak view (Eq. 2-3).
+
+    Args:
+        bag_weighting: ``"equal"`` (every bag counts the same, Eq. 2) or ``"size"`` (every instance does).
+    """
+
+    def __init__(self, *, bag_weighting: str = "equal") -> None:
+        super().__init__()
+        self.bag_weighting = check_bag_weighting(bag_weighting)
+
+    def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
+        log_p = log_probabilities(model(batch.weak))
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        return {"loss": bag_loss, "bag_kl": bag_kl, "log_p": log_p.detach()}

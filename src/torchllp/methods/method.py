@@ -1,0 +1,37 @@
+"""What every method is: a small module that turns a model and a batch of bags into a loss."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor, nn
+
+from torchllp.batch import BagBatch
+
+if TYPE_CHECKING:
+    from torchllp.bags import Bags
+
+
+class Method(nn.Module):
+    """Base of all methods. Subclasses take keyword-only plain numbers and define :meth:`forward`.
+
+    A method may have parameters and buffers: they are optimised and saved with the model, but not exported with it.
+    """
+
+    views: ClassVar[tuple[str, ...]] = ("weak",)
+    """Views that :meth:`forward` reads: ``("weak",)`` or ``("weak", "strong")``; no other is made."""
+    uses_labels: ClassVar[bool] = False
+    """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
+
+    def start_epoch(self, bags: "Bags", epoch: int, seed: int) -> None:
+        """Called before each epoch's first step, with the training bags; does nothing unless overridden."""
+
+    def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
+        """The step's ``loss`` and what else is worth seeing.
+
+        ``loss`` is a scalar to be minimised. Other scalars are parts of it, logged under their names. The keys
+
+        - ``log_p [N, C]``: log-probabilities of the weak view,
+        - ``pseudo_labels [N]`` and ``trust [N]``: the labels the method made for itself and their weights,
+
+        have one value an instance; the engine makes its metrics of them. All but ``loss`` are detached.
+        """
+        raise NotImplementedError

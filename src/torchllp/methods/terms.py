@@ -1,0 +1,32 @@
+"""Terms of a loss that several methods share, from a batch and its predictions."""
+
+from torch import Tensor
+
+from torchllp.batch import BagBatch
+from torchllp.functional import bag_sizes, log_mean_probability, proportion_kl, proportion_loss
+from torchllp.registry import unknown_name
+
+
+def check_bag_weighting(name: str) -> str:
+    """``name`` if it is a way for bags to share the bag-level loss, else a clear error."""
+    if name not in ("equal", "size"):
+        raise unknown_name("bag_weighting", name, ("equal", "size"))
+    return name
+
+
+def bag_term(
+    log_p: Tensor, batch: BagBatch, weighting: str = "equal", logsumexp: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The bag-level loss (Eq. 2-3) and, detached, the same as a KL divergence, which is 0 when perfect.
+
+    Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over instances.
+    """
+    num_bags = len(batch.proportions)
+    log_mean = log_mean_probability(log_p, batch.bag_index, num_bags, logsumexp)
+    proportions = batch.proportions.to(log_mean.dtype) * batch.is_labelled[:, None]
+    loss = proportion_loss(proportions, log_mean)
+    if weighting == "size":
+        total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_instances
+    else:
+        total = loss.sum() / batch.num_bags
+    return total, proportion_kl(proportions, log_mean.detach()).sum() / batch.num_bags

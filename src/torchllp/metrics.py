@@ -1,0 +1,81 @@
+"""How good predictions are: with labels, and without.
+
+``log_p [N, C]`` are log-probabilities everywhere; labels are -1 where unknown.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchllp.functional import entropy, log_mean_probability, proportion_kl
+
+
+def accuracy(log_p: Tensor, labels: Tensor) -> Tensor:
+    """Share of the labelled instances whose likeliest class is the true one.
+
+    >>> accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]).log(), torch.tensor([0, 0, -1]))
+    tensor(0.5000)
+    """
+    return (log_p.argmax(1) == labels).sum() / (labels >= 0).sum()
+
+
+def confusion_matrix(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Number of instances of each true class (rows) by predicted class (columns).
+
+    >>> confusion_matrix(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2)
+    tensor([[1, 1],
+            [0, 1]])
+    """
+    known = labels >= 0
+    cell = labels[known] * num_classes + predicted[known]
+    return torch.bincount(cell, minlength=num_classes**2).view(num_classes, num_classes)
+
+
+def f1_scores(confusion: Tensor) -> Tensor:
+    """F1 of each class; 0 for a class that is neither there nor predicted.
+
+    >>> f1_scores(torch.tensor([[1, 1], [0, 1]]))
+    tensor([0.6667, 0.6667])
+    """
+    hits = confusion.diagonal().float()
+    return 2 * hits / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
+
+
+def calibration_error(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:
+    """Expected calibration error: how far confidence is from accuracy, on average over bins of equal width.
+
+    >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4).log(), torch.tensor([0, 0, 0, 1]))
+    tensor(0.)
+    """
+    known = labels >= 0
+    confidence, predicted = log_p[known].exp().max(1)
+    bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
+    gap = (predicted == labels[known]).to(confidence.dtype) - confidence
+    return torch.zeros(num_bins, dtype=gap.dtype, device=gap.device).index_add(0, bins, gap).abs().sum() / len(gap)
+
+
+def normalized_entropy(log_p: Tensor) -> Tensor:
+    """Entropy of each prediction on a scale of 0 (certain) to 1 (all classes alike), ``[N]``.
+
+    >>> normalized_entropy(torch.tensor([[0.25, 0.25, 0.25, 0.25]]).log())
+    tensor([1.])
+    """
+    return entropy(log_p) / math.log(log_p.shape[1])
+
+
+def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[str, Tensor]:
+    """How far predicted proportions are from known ones, means over bags; no instance label is needed.
+
+    ``bag_kl`` is the divergence that training minimises, ``bag_mae`` the mean absolute difference of a share.
+
+    >>> errors = bag_errors(torch.tensor([[0.9, 0.1], [0.3, 0.7]]).log(), torch.tensor([0, 0]), torch.tensor([[0.5, 0.5]]))
+    >>> {name: round(float(value), 4) for name, value in errors.items()}
+    {'bag_kl': 0.0204, 'bag_mae': 0.1}
+    """
+    log_mean = log_mean_probability(log_p, bag_index, len(proportions))
+    proportions = proportions.to(log_mean.dtype)
+    return {
+        "bag_kl": proportion_kl(proportions, log_mean).mean(),
+        "bag_mae": (log_mean.exp() - proportions).abs().mean(),
+    }

@@ -1,0 +1,31 @@
+"""The features of any classifier, ours or a user's."""
+
+import inspect
+
+from torch import Tensor, nn
+
+from torchllp.errors import LLPError
+
+
+def features_of(model: nn.Module, x: Tensor) -> Tensor:
+    """``model.features(x)`` where the model has that method, else the input of its last ``nn.Linear``.
+
+    A submodule called ``features`` is no such method: torchvision's VGG keeps its feature maps there.
+
+    >>> import torch
+    >>> features_of(nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3)), torch.zeros(5, 4)).shape
+    torch.Size([5, 2])
+    """
+    method = getattr(model, "features", None)
+    if inspect.ismethod(method):
+        return method(x)
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    inputs: list[Tensor] = []
+    if linears:
+        with linears[-1].register_forward_pre_hook(lambda _, args: inputs.append(args[0])):
+            model(x)
+    if not inputs:
+        raise LLPError(
+            f"no features found: {type(model).__name__} neither has a method features(x) nor runs an nn.Linear last"
+        )
+    return inputs[0]

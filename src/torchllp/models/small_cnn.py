@@ -1,0 +1,22 @@
+"""A small convolutional network for a CPU."""
+
+from torch import nn
+
+from torchllp.models.classifier import Classifier
+
+
+class SmallCNN(Classifier):
+    """Three blocks of 3x3 convolution, batch norm, leaky ReLU and pooling, for images of 4x4 or more."""
+
+    def __init__(self, *, in_channels: int, num_classes: int) -> None:
+        body = nn.Sequential(
+            *_block(in_channels, 16, nn.MaxPool2d(2)),
+            *_block(16, 32, nn.MaxPool2d(2)),
+            *_block(32, 64, nn.AdaptiveAvgPool2d(1)),
+            nn.Flatten(),
+        )
+        super().__init__(body, nn.Linear(64, num_classes))
+
+
+def _block(before: int, after: int, pool: nn.Module) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.LeakyReLU(0.1), pool]

@@ -1,0 +1,58 @@
+"""One picture of a training: what was matched, what was trusted, what came of it."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from torchllp.engine.checkpoint import write_atomically
+
+Rows = Sequence[Mapping[str, float]]
+
+
+def save_curves(path: Path, metrics: Mapping[str, Rows], chosen_by: str) -> None:
+    """Draw the first run's curves, with the test accuracy of the others beside its own.
+
+    ``metrics`` is a run's name -> its rows; ``chosen_by`` the metric whose smallest value marks the chosen epoch.
+    """
+    name, rows = next(iter(metrics.items()))
+    figure = Figure(figsize=(12, 3.6), layout="constrained", dpi=120)
+    bags, trust, accuracy = figure.subplots(1, 3)
+
+    bags.set_title("Bags: error of the predicted proportions")
+    _line(bags, rows, "train/bag_kl", "training bags")
+    _line(bags, rows, "held_out/bag_kl", "held-out bags")
+    bags.set_ylabel("KL divergence")
+    bags.set_yscale("log")
+
+    trust.set_title("Predictions on training instances")
+    _line(trust, rows, "train/entropy", "normalised entropy")
+    _line(trust, rows, "train/trust", "mean trust in pseudo-labels")
+    _line(trust, rows, "train/pseudo_label_accuracy", "right pseudo-labels")
+    trust.set_ylim(0, 1.02)
+
+    accuracy.set_title("Test accuracy of single instances")
+    for other, its_rows in metrics.items():
+        _line(accuracy, its_rows, "test/accuracy", other)
+    if chosen_by in rows[0] and "test/accuracy" in rows[0]:
+        chosen = min(rows, key=lambda row: row[chosen_by])
+        label = f"{name}, chosen epoch: {chosen['test/accuracy']:.1%}"
+        accuracy.plot(chosen["epoch"], chosen["test/accuracy"], "o", color="black", label=label)
+    accuracy.yaxis.set_major_formatter(PercentFormatter(1))
+
+    for axes in (bags, trust, accuracy):
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.3)
+        if axes.has_data():
+            axes.legend(fontsize="small")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    write_atomically(path, buffer.getvalue())
+
+
+def _line(axes: Axes, rows: Rows, metric: str, label: str) -> None:
+    if metric in rows[0]:
+        axes.plot([row["epoch"] for row in rows], [row[metric] for row in rows], label=label)
