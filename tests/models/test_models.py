@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_gpu import backward_by_hand
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
@@ -145,24 +146,6 @@ def test_channels_last_gives_the_same(name: str):
     expected = model(x)
     model = model.to(memory_format=torch.channels_last)
     torch.testing.assert_close(model(x.to(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-5)
-
-
-def backward_by_hand(loss: torch.Tensor) -> None:
-    """``loss.backward()`` for a graph on a fake GPU, node by node: torch's engine asks the machine for a real one."""
-    arrived = {loss.grad_fn: {0: torch.ones_like(loss)}}  # for each node, the gradients of its outputs so far
-    while arrived:
-        node = max(arrived, key=lambda node: -1 if hasattr(node, "variable") else node._sequence_nr())
-        grads = arrived.pop(node)
-        if hasattr(node, "variable"):
-            node.variable.grad = grads[0]
-            continue
-        results = node(*(grads.get(i) for i in range(len(node._input_metadata))))
-        results = results if isinstance(results, tuple) else (results,)
-        for (following, i), result in zip(node.next_functions, results, strict=True):
-            if following is not None and result is not None:
-                result = result.sum_to_size(following._input_metadata[i].shape)
-                sums = arrived.setdefault(following, {})
-                sums[i] = sums[i] + result if i in sums else result
 
 
 def test_backward_by_hand_is_backward():

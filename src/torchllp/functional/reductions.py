@@ -65,8 +65,13 @@ def bag_log_normalize(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp
 def bag_entropy(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None) -> Tensor:
     """Entropy (nats) of each column after normalising it over the bag.
 
+    Summed as ``log M`` less the divergence from the uniform distribution, whose terms are smaller than those of the
+    entropy itself: in float32 a bag of 256 loses less than half as much to rounding.
+
     >>> bag_entropy(torch.tensor([1.0, 5.0, 1.0]).log(), torch.tensor([0, 1, 0]), 2)
     tensor([0.6931, 0.0000])
     """
     log_share = bag_log_normalize(log_x, bag_index, num_bags, logsumexp)
-    return bag_sum(-log_share.exp() * log_share, bag_index, num_bags)
+    log_size = bag_sizes(bag_index, num_bags, log_x.dtype).log().view(-1, *[1] * (log_x.ndim - 1))
+    divergence = log_share.exp() * (log_share + log_size.index_select(0, bag_index))
+    return log_size - bag_sum(divergence, bag_index, num_bags)

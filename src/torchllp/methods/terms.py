@@ -1,5 +1,6 @@
 """Terms of a loss that several methods share, from a batch and its predictions."""
 
+import torch
 from torch import Tensor
 
 from torchllp.batch import BagBatch
@@ -23,7 +24,7 @@ def bag_term(
     """
     num_bags = len(batch.proportions)
     log_mean = log_mean_probability(log_p, batch.bag_index, num_bags, logsumexp)
-    proportions = batch.proportions.to(log_mean.dtype) * batch.is_labelled[:, None]
+    proportions = torch.where(batch.is_labelled[:, None], batch.proportions.to(log_mean.dtype), 0.0)
     loss = proportion_loss(proportions, log_mean)
     if weighting == "size":
         total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_instances

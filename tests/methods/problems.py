@@ -1,0 +1,55 @@
+"""Batches of bags to try methods on."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from torchllp.batch import BagBatch
+
+
+def random_bags(
+    sizes: list[int], num_classes: int, *, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
+) -> BagBatch:
+    """Random logits as weak and strong view, instances of all bags shuffled, proportions from random labels."""
+    generator = torch.Generator().manual_seed(seed)
+    bag_index = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    bag_index = bag_index[torch.randperm(len(bag_index), generator=generator)]
+    labels = torch.randint(num_classes, bag_index.shape, generator=generator)
+    counts = torch.zeros(len(sizes), num_classes, dtype=torch.float64)
+    counts.index_put_((bag_index, labels), torch.ones(len(labels), dtype=torch.float64), accumulate=True)
+    # drawn in float32, so that both precisions see the same numbers
+    weak, strong = (scale * torch.randn(len(bag_index), num_classes, generator=generator) for _ in range(2))
+    return BagBatch(
+        weak=weak.to(dtype),
+        strong=strong.to(dtype),
+        bag_index=bag_index,
+        proportions=(counts / counts.sum(1, keepdim=True)).to(dtype),
+        labels=labels,
+    )
+
+
+def with_unlabelled(batch: BagBatch, unlabelled: Tensor) -> BagBatch:
+    """The same batch, nothing known of some of its bags."""
+    proportions = batch.proportions.masked_fill(unlabelled[:, None], 0.0)
+    return replace(batch, proportions=proportions, is_labelled=~unlabelled, num_bags=None)
+
+
+def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
+    """One process's part of a step: every ``num_ranks``-th bag, with the totals that make the average exact."""
+    bags = torch.arange(len(batch.proportions))[rank::num_ranks]
+    place = torch.full((len(batch.proportions),), -1)
+    place[bags] = torch.arange(len(bags))
+    mine = place[batch.bag_index] >= 0
+    assert batch.strong is not None and batch.labels is not None
+    return replace(
+        batch,
+        weak=batch.weak[mine],
+        strong=batch.strong[mine],
+        labels=batch.labels[mine],
+        bag_index=place[batch.bag_index][mine],
+        proportions=batch.proportions[bags],
+        is_labelled=batch.is_labelled[bags],
+        num_bags=float(batch.num_bags) / num_ranks,
+        num_instances=batch.num_instances / num_ranks,
+    )

@@ -1,0 +1,57 @@
+import math
+from itertools import product
+
+import pytest
+import torch
+from methods.problems import random_bags
+from methods.tester import MethodTester
+from torch import nn
+
+from torchllp import BagBatch, create_method
+from torchllp.errors import LLPError
+
+
+class TestAHIL(MethodTester):
+    name = "ahil"
+    variants = [
+        {"instance_weight": 0.5, "beta_bag": 1.0, "beta_instance": 1.0},
+        *({"weigh_bags": bags, "weigh_instances": instances} for bags, instances in product([True, False], repeat=2)),
+        {"instance_weight": 2.0, "beta_bag": 5.0, "beta_instance": 0.5, "bag_weighting": "size"},
+    ]
+    bag_loss_alone = {"instance_weight": 0.0}
+
+
+def test_pseudo_labels_of_absent_classes_are_never_trusted() -> None:
+    logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    batch = BagBatch(
+        weak=logits, strong=logits, bag_index=torch.tensor([0, 0, 0]), proportions=torch.tensor([[0.0, 1.0]])
+    )
+    trust = create_method("ahil")(nn.Identity(), batch)["trust"]
+    assert trust[:2].tolist() == [0.0, 0.0]
+    # class 1 has all three, but its column is concentrated on one: H = 0 against log 3
+    assert trust[2].item() == pytest.approx(math.exp(-(math.log(3) ** 2)), abs=0.02)
+    without = create_method("ahil", weigh_bags=False)(nn.Identity(), batch)["trust"]
+    assert (without > 0.9).all()
+
+
+def test_no_gradient_flows_through_trust_or_pseudo_labels() -> None:
+    batch = random_bags([4, 4], 3)
+    weak = batch.weak.requires_grad_()
+    parts = create_method("ahil")(nn.Identity(), batch)
+    assert not parts["trust"].requires_grad
+    bag_only = create_method("ahil", instance_weight=0.0)(nn.Identity(), batch)["loss"]
+    (with_instances,) = torch.autograd.grad(parts["loss"], weak)
+    (without,) = torch.autograd.grad(bag_only, weak)
+    torch.testing.assert_close(with_instances, without)
+
+
+@pytest.mark.parametrize("numbers", [{"beta_bag": 0}, {"beta_instance": -1.0}, {"bag_weighting": "sizes"}])
+def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, object]) -> None:
+    with pytest.raises(LLPError, match=next(iter(numbers))):
+        create_method("ahil", **numbers)
+
+
+def test_a_batch_without_a_strong_view_is_refused() -> None:
+    batch = BagBatch(weak=torch.zeros(2, 2), bag_index=torch.tensor([0, 0]), proportions=torch.tensor([[0.5, 0.5]]))
+    with pytest.raises(LLPError, match="no strong view"):
+        create_method("ahil")(nn.Identity(), batch)

@@ -1,0 +1,6 @@
+from methods.tester import MethodTester
+
+
+class TestDLLP(MethodTester):
+    name = "dllp"
+    variants = [{}, {"bag_weighting": "size"}]

@@ -1,0 +1,5 @@
+from methods.tester import MethodTester
+
+
+class TestSupervised(MethodTester):
+    name = "supervised"

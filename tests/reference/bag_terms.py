@@ -1,0 +1,71 @@
+"""The paper's formulas as plain loops over bags, classes and instances: slow, obvious, independent of the library.
+
+``P`` are probabilities, ``bags[i]`` the rows of bag ``i``, ``p[i]`` its proportions; double precision throughout.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def rows_of_bags(bag_index: Tensor, num_bags: int) -> list[list[int]]:
+    rows: list[list[int]] = [[] for _ in range(num_bags)]
+    for j, i in enumerate(bag_index.tolist()):
+        rows[i].append(j)
+    return rows
+
+
+def softmax(logits: Tensor) -> Tensor:
+    exponentials = (logits - logits.max(1, keepdim=True).values.detach()).exp()
+    return exponentials / exponentials.sum(1, keepdim=True)
+
+
+def bag_loss(P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool], weighting: str = "equal") -> Tensor:
+    """Eq. 2-3."""
+    total, weights = torch.zeros((), dtype=P.dtype), 0.0
+    for i, rows in enumerate(bags):
+        if not is_labelled[i]:
+            weights += len(rows) if weighting == "size" else 0
+            continue
+        mean = sum(P[j] for j in rows) / len(rows)
+        cross_entropy = torch.zeros((), dtype=P.dtype)
+        for c in range(P.shape[1]):
+            if p[i, c] > 0:
+                cross_entropy = cross_entropy - p[i, c] * mean[c].log()
+        weight = len(rows) if weighting == "size" else 1
+        total, weights = total + weight * cross_entropy, weights + weight
+    return total / weights
+
+
+def dual_entropy_weights(
+    P: Tensor,
+    labels: list[int],
+    bags: list[list[int]],
+    p: Tensor,
+    is_labelled: list[bool],
+    *,
+    beta_bag: float | None,
+    beta_instance: float | None,
+) -> Tensor:
+    """Eq. 6-10, for each instance."""
+    weights = torch.ones(len(P), dtype=P.dtype)
+    for i, rows in enumerate(bags):
+        for c in sorted({labels[j] for j in rows}):
+            bag_weight = 1.0
+            if beta_bag is not None and is_labelled[i]:
+                m = p[i, c].item() * len(rows)
+                if m == 0:
+                    bag_weight = 0.0
+                else:
+                    column = P[rows, c] / P[rows, c].sum()
+                    entropy = -sum(x * math.log(x) for x in column.tolist() if x > 0)
+                    bag_weight = math.exp(-((entropy - math.log(m)) ** 2) / beta_bag)
+            for j in rows:
+                if labels[j] == c:
+                    weights[j] *= bag_weight
+        if beta_instance is not None:
+            for j in rows:
+                entropy = -sum(x * math.log(x) for x in P[j].tolist() if x > 0)
+                weights[j] *= math.exp(-(entropy**2) / beta_instance)
+    return weights

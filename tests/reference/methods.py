@@ -1,0 +1,57 @@
+"""Each method's loss from logits, in plain loops. ``frozen`` fixes pseudo-labels and weights at given values."""
+
+import torch
+from reference.bag_terms import bag_loss, dual_entropy_weights, rows_of_bags, softmax
+from torch import Tensor
+
+Frozen = tuple[list[int], Tensor]
+
+
+def dllp(weak, strong, bag_index, p, is_labelled, labels, *, frozen=None, bag_weighting="equal") -> Tensor:
+    return bag_loss(softmax(weak), rows_of_bags(bag_index, len(p)), p, is_labelled.tolist(), bag_weighting)
+
+
+def supervised(weak, strong, bag_index, p, is_labelled, labels, *, frozen=None) -> Tensor:
+    P = softmax(weak)
+    total = torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(labels.tolist()):
+        if label >= 0:
+            total = total - P[j, label].log()
+    return total / len(P)
+
+
+def ahil(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Frozen | None = None,
+    instance_weight=0.5,
+    beta_bag=1.0,
+    beta_instance=1.0,
+    weigh_bags=True,
+    weigh_instances=True,
+    bag_weighting="equal",
+) -> Tensor:
+    P, S = softmax(weak), softmax(strong)
+    bags = rows_of_bags(bag_index, len(p))
+    if frozen is None:
+        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        trust = dual_entropy_weights(
+            P.detach(),
+            pseudo_labels,
+            bags,
+            p,
+            is_labelled.tolist(),
+            beta_bag=beta_bag if weigh_bags else None,
+            beta_instance=beta_instance if weigh_instances else None,
+        )
+    else:
+        pseudo_labels, trust = frozen
+    instance_loss = torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(pseudo_labels):
+        instance_loss = instance_loss - trust[j] * S[j, label].log()
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
