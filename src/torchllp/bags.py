@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,9 +127,7 @@ class Bags:
             totals=sizes[is_labelled] if values == "counts" else None,
             normalize=normalize,
         )
-        return cls(
-            bag_of=bag_of, bag_ids=known, proportions=proportions, is_labelled=is_labelled, class_names=names
-        )
+        return cls(bag_of=bag_of, bag_ids=known, proportions=proportions, is_labelled=is_labelled, class_names=names)
 
     @classmethod
     def random(
@@ -274,7 +273,7 @@ class Bags:
         try:
             with np.load(path, allow_pickle=False) as file:
                 content: dict[str, Any] = {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise LLPError(f"{path}: not a bags file ({error})") from error
         if content.pop("format_version", None) != 1:
             raise LLPError(f"{path}: not a bags file of format 1")

@@ -58,7 +58,7 @@ class BagBatch:
         default("num_instances", len(self.bag_index))
 
     def both_views(self) -> Tensor:
-        """Weak and strong view one after the other, ``[2 N, ...]``, for one forward that shares batch-norm statistics."""
+        """Weak, then strong view, ``[2 N, ...]``: one forward for both, so that they share batch-norm statistics."""
         if self.strong is None:
             raise LLPError("this method compares a weak and a strong view, and the batch has no strong view")
         return torch.cat([self.weak, self.strong])

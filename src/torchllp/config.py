@@ -26,7 +26,7 @@ class DataConfig(Section):
     bag_size: PositiveInt = 16
     """Instances a bag."""
     held_out: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of the bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags where there are 20 bags or more, else none."""
+    """Share of bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags, none of fewer than 20."""
 
 
 class Named(Section):
@@ -45,7 +45,7 @@ class Recipe(Section):
     """Whole bags are added to a step up to this number of instances."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with Nesterov momentum 0.9 (the paper's), or AdamW."""
-    lr: Annotated[float, Field(gt=0)] = 0.03
+    lr: Annotated[float, Field(gt=0)] = 0.1
     """Learning rate at the start."""
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     """Weight decay, on everything but normalisation layers."""

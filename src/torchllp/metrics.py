@@ -69,7 +69,8 @@ def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[st
 
     ``bag_kl`` is the divergence that training minimises, ``bag_mae`` the mean absolute difference of a share.
 
-    >>> errors = bag_errors(torch.tensor([[0.9, 0.1], [0.3, 0.7]]).log(), torch.tensor([0, 0]), torch.tensor([[0.5, 0.5]]))
+    >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.3, 0.7]]).log(), torch.tensor([0, 0])
+    >>> errors = bag_errors(log_p, bag_index, proportions=torch.tensor([[0.5, 0.5]]))
     >>> {name: round(float(value), 4) for name, value in errors.items()}
     {'bag_kl': 0.0204, 'bag_mae': 0.1}
     """

@@ -42,7 +42,8 @@ class Run:
     """A directory that holds everything of one training.
 
     ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``metrics.jsonl`` (a line an epoch), ``train.log``,
-    ``checkpoints/last.pt`` (to resume from), and at the end ``model.safetensors`` + ``model.json`` and ``summary.json``.
+    ``checkpoints/last.pt`` (to resume from), and at the end ``model.safetensors`` with ``model.json``, and
+    ``summary.json``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,16 +70,23 @@ class Run:
         return run
 
     @classmethod
-    def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> "Run":
-        """A new run at ``path``; a directory that holds anything is refused, or emptied if it is a run."""
-        run = cls(path)
+    def check_free(cls, path: Path, *, overwrite: bool = False) -> None:
+        """Raise unless a run can be created at ``path``; only a run is ever overwritten."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if not overwrite:
                 raise LLPError(
                     f"{path}: there is something here already: take another directory, "
                     "continue it (--resume) or replace it (--overwrite)"
                 )
-            with Run.open(path).lock():  # never a directory that is not a run, nor a run at work
+            cls.open(path)
+
+    @classmethod
+    def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> "Run":
+        """A new run at ``path``; a directory that holds anything is refused, or emptied if it is a run."""
+        cls.check_free(path, overwrite=overwrite)
+        run = cls(path)
+        if run.config_file.is_file():
+            with run.lock():  # never a run at work
                 shutil.rmtree(path)
         run.checkpoint_file.parent.mkdir(parents=True)
         write_atomically(run.config_file, config.to_toml().encode())
@@ -180,7 +188,7 @@ class Job:
         share = config.data.held_out
         num_held_out = default_held_out(len(bags)) if share is None else round(share * len(bags))
         train_bags, held_out = bags.hold_out(num_held_out, config.seed)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([]):
             torch.manual_seed(seed_of(config.seed))
             model = create_model(
                 config.model.name,
@@ -225,7 +233,10 @@ class _Recorder(Observer):
         self.metrics.flush()
         os.fsync(self.metrics.fileno())
         self.tensorboard.write(row)
-        save_state(self.run.checkpoint_file, {"format_version": FORMAT_VERSION, "state": state, "metrics_bytes": self.metrics.tell()})
+        save_state(
+            self.run.checkpoint_file,
+            {"format_version": FORMAT_VERSION, "state": state, "metrics_bytes": self.metrics.tell()},
+        )
         log.info(epoch_line(row))
         self.observer.on_epoch(row, state)
 
@@ -342,7 +353,7 @@ def summarize(rows: list[Row], job: Job) -> dict[str, Any]:
         "seconds": sum(row["seconds"] for row in rows),
         "epoch": {name: row["epoch"] for name, row in epochs.items()},
         "accuracy": {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row},
-        "metrics": {name: row for name, row in epochs.items()},
+        "metrics": epochs,
     }
 
 

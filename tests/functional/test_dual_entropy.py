@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from methods.problems import random_bags
-from reference.bag_terms import dual_entropy_weights, rows_of_bags
 from torch.autograd import gradcheck
 
+from methods.problems import random_bags
+from reference.bag_terms import dual_entropy_weights, rows_of_bags
 from torchllp.functional import (
     bag_entropy,
     bag_weight,

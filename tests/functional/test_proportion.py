@@ -2,10 +2,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from methods.problems import random_bags
-from reference.bag_terms import bag_loss, rows_of_bags
 from torch.autograd import gradcheck
 
+from methods.problems import random_bags
+from reference.bag_terms import bag_loss, rows_of_bags
 from torchllp.functional import log_mean_probability, log_probabilities, proportion_kl, proportion_loss
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.bag_terms import rows_of_bags
 from torch.autograd import gradcheck
 
+from reference.bag_terms import rows_of_bags
 from torchllp.functional import bag_entropy, bag_log_normalize, bag_logsumexp, bag_mean, bag_sizes, bag_sum
 
 BAG_INDEX = torch.tensor([2, 0, 1, 0, 2, 2, 2])

@@ -1,24 +1,25 @@
 import math
 from itertools import product
+from typing import ClassVar
 
 import pytest
 import torch
-from methods.problems import random_bags
-from methods.tester import MethodTester
 from torch import nn
 
+from methods.problems import random_bags
+from methods.tester import MethodTester
 from torchllp import BagBatch, create_method
 from torchllp.errors import LLPError
 
 
 class TestAHIL(MethodTester):
     name = "ahil"
-    variants = [
+    variants: ClassVar = [
         {"instance_weight": 0.5, "beta_bag": 1.0, "beta_instance": 1.0},
         *({"weigh_bags": bags, "weigh_instances": instances} for bags, instances in product([True, False], repeat=2)),
         {"instance_weight": 2.0, "beta_bag": 5.0, "beta_instance": 0.5, "bag_weighting": "size"},
     ]
-    bag_loss_alone = {"instance_weight": 0.0}
+    bag_loss_alone: ClassVar = {"instance_weight": 0.0}
 
 
 def test_pseudo_labels_of_absent_classes_are_never_trusted() -> None:

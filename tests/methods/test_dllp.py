@@ -1,6 +1,8 @@
+from typing import ClassVar
+
 from methods.tester import MethodTester
 
 
 class TestDLLP(MethodTester):
     name = "dllp"
-    variants = [{}, {"bag_weighting": "size"}]
+    variants: ClassVar = [{}, {"bag_weighting": "size"}]

@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-import reference.methods
 import torch
-from fake_gpu import backward_by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from methods.problems import random_bags, with_unlabelled
-from methods.two_processes import gradients_of_two_processes
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import reference.methods
+from fake_gpu import backward_by_hand
+from methods.problems import random_bags, with_unlabelled
+from methods.two_processes import gradients_of_two_processes
 from torchllp.batch import BagBatch
 from torchllp.methods import create_method
 
@@ -136,7 +136,9 @@ class MethodTester:
                     nudge.view(-1)[cell] = step
                     above = self.reference(replace(batch, **{view: logits + nudge}), numbers, **frozen)
                     below = self.reference(replace(batch, **{view: logits - nudge}), numbers, **frozen)
-                    assert gradient.view(-1)[cell].item() == pytest.approx(((above - below) / (2 * step)).item(), abs=1e-8)
+                    assert gradient.view(-1)[cell].item() == pytest.approx(
+                        ((above - below) / (2 * step)).item(), abs=1e-8
+                    )
 
     def test_e_two_processes_have_the_gradient_of_one(self) -> None:
         for one, two in gradients_of_two_processes(self.name, self.variants[0], RAGGED):

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from methods.problems import random_bags, share_of
 from torch import Tensor, nn
 
+from methods.problems import random_bags, share_of
 from torchllp.engine.distributed import sync_batch_norm
 from torchllp.engine.train import Learner
 from torchllp.methods import create_method

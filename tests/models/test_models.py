@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from fake_gpu import backward_by_hand
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
+from fake_gpu import backward_by_hand
 from torchllp.errors import LLPError
 from torchllp.models import MODELS, create_model, list_models
 from torchllp.models.features import features_of

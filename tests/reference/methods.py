@@ -1,8 +1,9 @@
 """Each method's loss from logits, in plain loops. ``frozen`` fixes pseudo-labels and weights at given values."""
 
 import torch
-from reference.bag_terms import bag_loss, dual_entropy_weights, rows_of_bags, softmax
 from torch import Tensor
+
+from reference.bag_terms import bag_loss, dual_entropy_weights, rows_of_bags, softmax
 
 Frozen = tuple[list[int], Tensor]
 

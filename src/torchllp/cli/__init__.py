@@ -12,7 +12,7 @@ from torchllp.errors import LLPError
 
 app = App(
     name="llp",
-    help="Learning from label proportions: train a classifier of single instances from bags whose class shares are known.",
+    help="Learning from label proportions: a classifier of single instances from bags whose class shares are known.",
     version=lambda: version("torchllp"),
     help_flags=["--help", "-h"],
 )

@@ -82,8 +82,19 @@ def train(
     configs = {path: main}
     for name in compare or []:
         configs[path.with_name(f"{path.name}-{name}")] = Config.layered(main.model_dump(), {"method": {"name": name}})
+    _check_all(configs, overwrite=overwrite)
     runs = [_train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
     _show_results(runs)
+
+
+def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
+    """Find what is wrong with the last of several runs before the first one has trained for hours."""
+    from torchllp.methods import create_method
+    from torchllp.run import Run
+
+    for path, config in configs.items():
+        create_method(config.method.name, **config.method.options)
+        Run.check_free(path, overwrite=overwrite)
 
 
 def _default_name(config: Config) -> str:

@@ -1,5 +1,7 @@
 """scikit-learn's digits: 1,797 grey images of 8x8 that ship with the package. Nothing is downloaded."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -14,11 +16,10 @@ SPLIT_SEED = 0
 
 def load() -> Dataset:
     """The digits, cut once and for all into 1,437 training rows and 360 stratified test rows."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)  # the file has 17 grey levels
-    train, test = train_test_split(
-        np.arange(len(labels)), test_size=NUM_TEST, stratify=labels, random_state=SPLIT_SEED
-    )
+    digits: Any = load_digits()
+    labels = digits.target
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # the file has 17 grey levels
+    train, test = train_test_split(np.arange(len(labels)), test_size=NUM_TEST, stratify=labels, random_state=SPLIT_SEED)
 
     def instances(rows: np.ndarray) -> Instances:
         return Instances(torch.from_numpy(pixels[rows]), torch.from_numpy(labels[rows].astype(np.int64)))

@@ -1,5 +1,7 @@
 """The averaged model, which is the one evaluated."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -18,9 +20,9 @@ class EMA(AveragedModel):
     """Exponential moving average of a model's weights; batch-norm statistics are copied as they are."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        def average(averaged: list[Tensor], current: list[Tensor], _: Tensor) -> None:
+        def average(averaged: Sequence[Tensor], current: Sequence[Tensor], _: Tensor | int) -> None:
             # n_averaged lives on the CPU, so reading it does not wait for the device.
             weight = 1 - warmed_up_decay(decay, int(self.n_averaged))
-            torch._foreach_lerp_(averaged, current, weight)
+            torch._foreach_lerp_(list(averaged), list(current), weight)
 
         super().__init__(model, multi_avg_fn=average)

@@ -14,7 +14,7 @@ EVALUATION_BATCH = 1024
 
 @torch.inference_mode()
 def predict(model: nn.Module, views: ImageViews, inputs: Tensor) -> Tensor:
-    """Log-probabilities of raw instances, ``[N, C]``, on the device of ``inputs``; the model's mode is left as it was."""
+    """Log-probabilities of raw instances, ``[N, C]``, on their device; the model's mode is left as it was."""
     was_training = model.training
     model.eval()
     try:

@@ -1,6 +1,7 @@
 """Where to compute, and in how many bits."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
@@ -33,5 +34,5 @@ class Precision:
         self.dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
 
-    def autocast(self) -> AbstractContextManager[None]:
+    def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device_type, dtype=self.dtype, enabled=self.dtype is not None)

@@ -14,17 +14,18 @@ PER_INSTANCE = ("log_p", "pseudo_labels", "trust")
 
 
 class RunningMeans:
-    """Sums of named values and of what they are divided by; one wait for the device when they are read."""
+    """Sums of named values and what they are divided by; nothing waits for the device until they are read."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.sums: dict[str, Tensor] = {}
-        self.first_bad_step = torch.tensor(torch.inf, device=device)
+        self.totals: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor | int] = {}
+        self.first_bad_step = torch.full((), torch.inf, device=device)
         self.num_steps = 0
 
-    def _add(self, name: str, total: Tensor, over: Tensor | float) -> None:
-        pair = torch.stack([total.detach().float(), torch.as_tensor(over, dtype=torch.float32, device=self.device)])
-        self.sums[name] = self.sums[name] + pair if name in self.sums else pair
+    def _add(self, name: str, total: Tensor, count: Tensor | int) -> None:
+        total = total.detach().float()
+        self.totals[name] = self.totals[name] + total if name in self.totals else total
+        self.counts[name] = self.counts.get(name, 0) + count
 
     def add_step(self, parts: dict[str, Tensor], labels: Tensor | None) -> None:
         """Take in what a method returned. ``labels`` are the true ones, for looking at only, where they exist."""
@@ -55,6 +56,7 @@ class RunningMeans:
             )
 
     def read(self) -> dict[str, float]:
-        """The means, by name."""
-        totals = torch.stack(list(self.sums.values())).tolist()
-        return {name: total / over for name, (total, over) in zip(self.sums, totals, strict=True) if over}
+        """The means, by name; one without any value (no label is known) is left out. Waits for the device."""
+        totals = torch.stack(list(self.totals.values())).tolist()
+        counts = map(float, self.counts.values())
+        return {name: total / n for name, total, n in zip(self.totals, totals, counts, strict=True) if n}

@@ -109,7 +109,8 @@ def train(
     optimizer = create_optimizer(learner, recipe)
     precision = Precision(compute.precision, device)
 
-    epochs_done, num_steps, chosen = 0, 0, None
+    epochs_done, num_steps = 0, 0
+    chosen: dict[str, Any] | None = None
     if state is not None:
         epochs_done, num_steps, chosen = state["epochs_done"], state["num_steps"], state["chosen"]
         learner.load_state_dict(state["learner"])
@@ -119,7 +120,9 @@ def train(
 
     rows: list[dict[str, float]] = []
     observer.on_start(epochs_done, recipe.epochs)
-    with torch.random.fork_rng():  # the caller's random numbers are left as they were
+    with torch.random.fork_rng(
+        [device] if device.type == "cuda" else []
+    ):  # the caller's random numbers are left as they were
         for epoch in range(epochs_done, recipe.epochs):
             started = time.perf_counter()
             method.start_epoch(bags, epoch, seed)

@@ -5,9 +5,7 @@ from torch import Tensor
 from torchllp.functional.reductions import bag_logsumexp, bag_sizes
 
 
-def log_mean_probability(
-    log_p: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None
-) -> Tensor:
+def log_mean_probability(log_p: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None) -> Tensor:
     """Log of the mean predicted probability of each class over each bag, ``log p-bar [B, C]`` (Eq. 3).
 
     ``log_p [N, C]`` are log-probabilities; ``logsumexp [B, C]`` is their ``bag_logsumexp`` where it is at hand.

@@ -1,0 +1,182 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import SHORT, llp
+from torchllp import Run, load_dataset
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    path = tmp_path_factory.mktemp("runs") / "demo"
+    result = llp("train", "--run", path, "--compare", "supervised", *SHORT)
+    assert result.returncode == 0, result.stderr
+    return path, result.stdout
+
+
+def test_training_ends_with_a_table(demo: tuple[Path, str]) -> None:
+    path, output = demo
+    lines = output.splitlines()
+    header = next(line for line in lines if line.startswith("method"))
+    assert header.split() == ["method", "bag", "size", "last", "epoch", "chosen", "epoch", "oracle", "epoch", "run"]
+    rows = {line.split()[0]: line.split() for line in lines[lines.index(header) + 1 :] if " % " in line}
+    assert rows.keys() == {"ahil", "supervised"}
+    for name, run in (("ahil", Run.open(path)), ("supervised", Run.open(path.with_name("demo-supervised")))):
+        accuracy = run.summary["accuracy"]
+        shown = [f"{100 * accuracy[epoch]:.2f}" for epoch in ("last", "chosen", "oracle")]
+        assert rows[name][1] == "16"
+        assert [rows[name][i] for i in (2, 4, 6)] == shown
+    assert sum("epoch " in line and "test/accuracy" in line for line in lines) == 8  # one line an epoch in a pipe
+    assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_both_runs_have_the_same_bags_and_recipe(demo: tuple[Path, str]) -> None:
+    one, other = (Run.open(demo[0].with_name(name)) for name in ("demo", "demo-supervised"))
+    assert one.summary["bags"] == other.summary["bags"]
+    assert one.config.recipe == other.config.recipe
+    assert one.summary["steps"] == other.summary["steps"]
+
+
+def test_evaluate_agrees_with_the_summary(demo: tuple[Path, str]) -> None:
+    result = llp("evaluate", demo[0], "--json")
+    assert result.returncode == 0, result.stderr
+    numbers = json.loads(result.stdout)
+    chosen = Run.open(demo[0]).summary["metrics"]["chosen"]
+    assert numbers["accuracy"] == pytest.approx(chosen["test/accuracy"])
+    assert numbers["held-out bag_kl"] == pytest.approx(chosen["held_out/bag_kl"], rel=1e-4)
+    assert {"macro F1", "calibration error", "held-out bag_mae"} <= numbers.keys()
+    shown = llp("evaluate", demo[0], "--weights", "last", "--raw").stdout
+    assert "macro F1" in shown and "recall" in shown
+
+
+def test_predict_writes_classes_and_probabilities(demo: tuple[Path, str], tmp_path: Path) -> None:
+    output = tmp_path / "predictions.csv"
+    result = llp("predict", demo[0], "-o", output)
+    assert result.returncode == 0 and result.stdout == ""
+    rows = list(csv.DictReader(io.StringIO(output.read_text())))
+    test = load_dataset("digits").test
+    assert test is not None and test.labels is not None
+    right = [row["class"] == str(label) for row, label in zip(rows, test.labels.tolist(), strict=True)]
+    assert np.mean(right) == pytest.approx(Run.open(demo[0]).summary["accuracy"]["chosen"])
+    probabilities = np.array([[float(row[f"p({c})"]) for c in range(10)] for row in rows])
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-4)
+    assert [row["class"] for row in rows] == probabilities.argmax(1).astype(str).tolist()
+
+
+def test_predict_reads_images_from_a_file(demo: tuple[Path, str], tmp_path: Path) -> None:
+    test = load_dataset("digits").test
+    assert test is not None
+    np.save(tmp_path / "images.npy", test.inputs[:5, 0].numpy())
+    mine, all_rows = (llp("predict", demo[0], *file).stdout.splitlines() for file in ([tmp_path / "images.npy"], []))
+    assert len(mine) == 6 and mine[0] == all_rows[0]
+    for row, other in zip(mine[1:], all_rows[1:6], strict=True):
+        assert list(map(float, row.split(","))) == pytest.approx(list(map(float, other.split(","))), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 9, 9), np.uint8), "trained on images of shape (1, 8, 8), not (1, 9, 9)"),
+        (np.zeros((2, 8, 8)), "images are uint8 values, not float64"),
+        (None, "not a .npy file of numbers"),
+    ],
+)
+def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, message: str) -> None:
+    path = tmp_path / "images.npy"
+    if array is None:
+        path.write_text("no array")
+    else:
+        np.save(path, array)
+    result = llp("predict", demo[0], path)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"llp: {path}: ") and message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["trian"], 2, 'Did you mean "train"?'),
+        (["train", "--epoch", "3"], 2, "Did you mean --epochs?"),
+        (["train", "--epochs", "many"], 2, "many"),
+        (["train", "--lr", "-1"], 2, "--lr: input should be greater than 0"),
+        (["train", "--schedule", "linear"], 2, "linear"),
+        (["evaluate"], 2, "run"),
+        (["train", "--method", "ahli"], 1, "unknown method 'ahli': did you mean 'ahil'?"),
+        (["train", "--model", "wrn-27-2"], 1, "depth"),
+        (["train", "--dataset", "digit"], 1, "unknown data set 'digit': did you mean 'digits'?"),
+        (["train", "--preset", "papper"], 1, "unknown preset 'papper': did you mean 'paper'?"),
+        (["train", "--set", "beta_bag"], 1, "--set takes NAME=VALUE, not 'beta_bag'"),
+        (["train", "--set", "beta_bga=1"], 1, "method 'ahil' has no number 'beta_bga'"),
+        (["train", "--compare", "nope"], 1, "unknown method 'nope'"),
+        (["train", "--config", "nope.toml"], 1, "nope.toml: there is no such file"),
+        (["train", "--resume", "nope"], 1, "nope: not a run"),
+        (["evaluate", "nope"], 1, "nope: not a run"),
+        (["predict", "nope"], 1, "nope: not a run"),
+        (["methods", "nope"], 1, "unknown method 'nope'"),
+    ],
+)
+def test_misuse_is_one_line_and_leaves_nothing(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    result = llp(*arguments, cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith("llp: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = llp("--debug", "train", "--resume", "nope", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr and "LLPError" in result.stderr
+
+
+def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[recipe]\nepochs = 2\nlr = 0.5\n[method.options]\nbeta_bag = 7.0\n")
+    flags = ["--config", "mine.toml", "--epochs", "1", "--bag-size", "64", "--model", "mlp", "--seed", "3"]
+    result = llp("train", *flags, "--set", "weigh-instances=false", "--set", "beta_instance=2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    config = Run.open(tmp_path / "runs" / "digits-ahil-bag64-seed3").config
+    assert (config.recipe.epochs, config.recipe.lr, config.data.bag_size, config.seed) == (1, 0.5, 64, 3)
+    assert config.method.options == {"beta_bag": 7.0, "weigh_instances": False, "beta_instance": 2}
+
+
+@pytest.mark.parametrize("command", ["methods", "models", "datasets"])
+def test_listings(command: str) -> None:
+    result = llp(command)
+    assert result.returncode == 0
+    expected = {"methods": ["ahil", "dllp", "supervised"], "models": ["small-cnn", "wrn-28-2"], "datasets": ["digits"]}
+    assert all(name in result.stdout for name in expected[command])
+
+
+def test_a_methods_numbers_are_shown() -> None:
+    output = llp("methods", "ahil").stdout
+    assert "beta_bag" in output and "0.5" in output
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["train", "-h"], ["predict", "--help"]])
+def test_help_at_every_level_needs_no_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys; from torchllp.cli import main; code = main(sys.argv[1:]); "
+        "sys.exit(code or 3 * ('torch' in sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Usage: llp" in result.stdout
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    assert llp("--version").stdout.strip() == version("torchllp")
+
+
+def test_completion_can_be_generated() -> None:
+    from torchllp.cli import app
+
+    assert "llp" in app.generate_completion(shell="bash")

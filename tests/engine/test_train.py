@@ -1,0 +1,162 @@
+"""The loop, on real digits."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from torchllp import Bags, Compute, Instances, LLPError, Recipe, create_method, create_model, load_dataset, train
+from torchllp.engine.train import Observer, Outcome
+
+QUICK = Recipe(epochs=2, instances_per_step=256)
+ONE_THREAD = Compute(device="cpu")
+
+
+def run(method: str = "ahil", *, recipe: Recipe = QUICK, compute: Compute = ONE_THREAD, **others) -> Outcome:
+    data = others.pop("data", None) or load_dataset("digits")
+    labels = load_dataset("digits").train.labels
+    assert labels is not None
+    train_bags, held_out = Bags.random(labels.numpy(), 16, 0).hold_out(9, 0)
+    torch.manual_seed(0)
+    model = others.pop("model", None) or create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
+    bags = others.pop("bags", train_bags)
+    arguments = {"held_out": held_out, "recipe": recipe, "compute": compute, "seed": 0} | others
+    return train(model, create_method(method), data, bags, **arguments)
+
+
+def weights(outcome: Outcome) -> list[torch.Tensor]:
+    return list(outcome.model.state_dict().values())
+
+
+def same(one: Outcome, other: Outcome) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+@pytest.mark.parametrize("method", ["ahil", "dllp", "supervised"])
+def test_every_method_trains_and_repeats_itself(method: str) -> None:
+    one, other = run(method), run(method)
+    assert same(one, other)
+    assert [row["epoch"] for row in one.metrics] == [1, 2]
+    keys = {"train/loss", "train/entropy", "train/accuracy", "held_out/bag_kl", "held_out/bag_mae", "test/accuracy"}
+    assert keys <= one.metrics[0].keys()
+    assert {"held_out/bag_kl_raw", "test/accuracy_raw"} <= one.metrics[0].keys()
+    assert ("train/trust" in one.metrics[0]) == (method == "ahil")
+    assert ("train/bag_kl" in one.metrics[0]) == (method != "supervised")
+    assert one.metrics[1]["steps"] == 2 * 5
+
+
+def test_another_seed_is_another_run() -> None:
+    assert not same(run(seed=0), run(seed=1))
+
+
+def test_labels_are_for_looking_at_only() -> None:
+    """Without a single instance label, the same weights come out; only what needs labels is missing."""
+    data = load_dataset("digits")
+    unlabelled = replace(data, train=Instances(data.train.inputs), test=None)
+    with_labels, without = run(), run(data=unlabelled)
+    assert same(with_labels, without)
+    assert not any("accuracy" in key for key in without.metrics[0])
+    assert without.metrics[0]["held_out/bag_kl"] == with_labels.metrics[0]["held_out/bag_kl"]
+
+
+def test_supervision_needs_labels() -> None:
+    data = load_dataset("digits")
+    with pytest.raises(LLPError, match="Supervised needs the labels"):
+        run("supervised", data=replace(data, train=Instances(data.train.inputs)))
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
+    torch.manual_seed(5)
+    data = load_dataset("digits")
+    assert data.train.labels is not None
+    train(model, create_method("dllp"), data, Bags.random(data.train.labels.numpy(), 64, 0), recipe=QUICK)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_module_of_ones_own_with_dropout() -> None:
+    def build() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10))
+
+    one, other = run(model=build()), run(model=build())
+    assert same(one, other)
+    assert isinstance(one.model, nn.Sequential) and not one.model.training
+
+
+def test_the_model_is_that_of_the_chosen_epoch() -> None:
+    outcome = run(recipe=Recipe(epochs=6, instances_per_step=512, lr=1.0))
+    scores = [row["held_out/bag_kl"] for row in outcome.metrics]
+    assert outcome.state["chosen"]["epoch"] == scores.index(min(scores)) + 1
+    chosen = outcome.state["chosen"]["ema"]
+    assert all(torch.equal(chosen[key], value) for key, value in outcome.model.state_dict().items())
+
+
+def test_with_nothing_held_out_the_last_epoch_counts() -> None:
+    outcome = run(held_out=None)
+    assert outcome.state["chosen"] is None
+    last = {key.removeprefix("module."): value for key, value in outcome.state["ema"].items()}
+    assert all(torch.equal(last[key], value) for key, value in outcome.model.state_dict().items())
+
+
+def test_training_continues_from_a_state_as_if_it_had_never_stopped() -> None:
+    recipe = Recipe(epochs=4, instances_per_step=256)
+
+    class Stop(Observer):
+        def on_epoch(self, row, state) -> None:
+            if row["epoch"] == 2:
+                raise InterruptedError(state)
+
+    with pytest.raises(InterruptedError) as stopped:
+        run(recipe=recipe, observer=Stop())
+    resumed = run(recipe=recipe, state=stopped.value.args[0])
+    whole = run(recipe=recipe)
+    assert same(resumed, whole)
+    assert [row["epoch"] for row in resumed.metrics] == [3, 4]
+
+
+def test_bags_of_any_size_and_unlabelled_bags() -> None:
+    data = load_dataset("digits")
+    assert data.train.labels is not None
+    ids = [f"{i % 7}-{i % 11 if i % 7 else 0}" for i in range(len(data.train))]  # 1 large bag, 66 small ones
+    table = {bag: [0] * 10 for bag in set(ids)}
+    for bag, label in zip(ids, data.train.labels.tolist(), strict=True):
+        table[bag][label] += 1
+    del table["3-3"], table["5-5"]
+    bags = Bags.from_table(ids, table, values="counts", unlabelled="keep")
+    outcome = run(bags=bags, held_out=None, recipe=Recipe(epochs=3, instances_per_step=64))
+    assert outcome.metrics[-1]["train/bag_kl"] < outcome.metrics[0]["train/bag_kl"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": Recipe(epochs=2, instances_per_step=256, optimizer="adamw", lr=1e-3)},
+        {"recipe": Recipe(epochs=2, steps_per_epoch=3, schedule="pi/2", randaugment="fixed")},
+        {"compute": Compute(device="cpu", precision="bfloat16")},
+        {"compute": Compute(device="cpu", precision="float16")},
+        {"compute": Compute(device="cpu", channels_last=False)},
+    ],
+)
+def test_other_recipes_and_precisions(change) -> None:
+    outcome = run(**change)
+    assert outcome.metrics[-1]["train/loss"] < outcome.metrics[0]["train/loss"]
+    assert not same(outcome, run()) or "compute" in change
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+def test_compiled_models_train_and_save_plain_weights() -> None:
+    model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
+    keys = set(model.state_dict())
+    outcome = run(model=model, compute=Compute(device="cpu", compile=True))
+    assert set(outcome.model.state_dict()) == keys
+    assert outcome.metrics[-1]["train/loss"] < outcome.metrics[0]["train/loss"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run() -> None:
+    with pytest.raises(LLPError, match=r"the loss was not finite at step \d+ of epoch 1: try a smaller learning rate"):
+        run(recipe=Recipe(epochs=2, lr=1e30))

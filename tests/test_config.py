@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+
+from torchllp import Config, LLPError, list_methods
+from torchllp.config import read_toml
+from torchllp.methods import create_method
+from torchllp.models import create_model
+from torchllp.presets import PRESETS, preset
+
+
+def test_toml_round_trip(tmp_path: Path) -> None:
+    config = Config.layered(preset("paper"), {"method": {"options": {"beta_bag": 5.0}}, "seed": 3})
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml())
+    assert Config.layered(read_toml(path)) == config
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"recipe": {"learning_rate": 1}}, "there is no setting 'recipe.learning_rate'"),
+        ({"recipe": {"lr": 0}}, "recipe.lr: input should be greater than 0, not 0"),
+        ({"recipe": {"schedule": "cosine"}}, "recipe.schedule: input should be '7pi/16' or 'pi/2', not 'cosine'"),
+        ({"data": {"bag_size": 0}}, "data.bag_size: input should be greater than or equal to 1, not 0"),
+        ({"data": {"held_out": 1.0}}, "data.held_out"),
+        ({"compute": {"precision": "int8"}}, "compute.precision"),
+        ({"seed": "x"}, "seed: input should be a valid integer.*not 'x'"),
+        ({"method": {"name": 3}}, "method.name"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(layer, message: str) -> None:
+    with pytest.raises(LLPError, match=message) as caught:
+        Config.layered(layer)
+    assert "\n" not in str(caught.value)
+
+
+def test_later_layers_win_key_by_key() -> None:
+    config = Config.layered({"recipe": {"lr": 0.5, "epochs": 7}}, {"recipe": {"lr": 0.25}}, {"seed": 9})
+    assert (config.recipe.lr, config.recipe.epochs, config.seed) == (0.25, 7, 9)
+
+
+def test_options_belong_to_their_method() -> None:
+    ahil = {"method": {"name": "ahil", "options": {"beta_bag": 5.0}}}
+    assert Config.layered(ahil, {"method": {"options": {"beta_instance": 2.0}}}).method.options == {
+        "beta_bag": 5.0,
+        "beta_instance": 2.0,
+    }
+    assert Config.layered(ahil, {"method": {"name": "dllp"}}).method.options == {}
+
+
+@pytest.mark.parametrize("content", ["recipe = [", "\udcff"])
+def test_a_file_that_is_no_toml(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(LLPError, match=r"config\.toml: not a TOML file"):
+        read_toml(path)
+    with pytest.raises(LLPError, match="there is no such file"):
+        read_toml(tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_is_a_config_that_can_be_built(name: str) -> None:
+    config = Config.layered(preset(name))
+    model = create_model(config.model.name, num_classes=10, input_shape=(3, 32, 32), **config.model.options)
+    assert model is not None
+    assert config.method.name in list_methods()
+    assert create_method(config.method.name, **config.method.options).views == ("weak", "strong")
+
+
+def test_the_papers_recipe() -> None:
+    paper, reference = (Config.layered(preset(name)).recipe for name in ("paper", "reference"))
+    assert paper.epochs * (paper.steps_per_epoch or 0) == 2**20
+    assert (paper.lr, paper.weight_decay, paper.instances_per_step, paper.schedule) == (0.03, 5e-4, 1024, "7pi/16")
+    assert (reference.epochs, reference.steps_per_epoch, reference.schedule) == (1024, None, "pi/2")
+    with pytest.raises(LLPError, match="unknown preset 'papr': did you mean 'paper'"):
+        preset("papr")

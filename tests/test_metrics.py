@@ -1,0 +1,60 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
+from torchllp import metrics
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 60))
+def test_with_labels_as_in_scikit_learn(seed: int, num_classes: int, num_instances: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    log_p = torch.randn(num_instances, num_classes, generator=generator).log_softmax(1)
+    labels = torch.randint(num_classes, (num_instances,), generator=generator)
+    predicted = log_p.argmax(1)
+    classes = list(range(num_classes))
+    confusion = metrics.confusion_matrix(predicted, labels, num_classes)
+    assert metrics.accuracy(log_p, labels).item() == pytest.approx(accuracy_score(labels, predicted))
+    assert confusion.tolist() == confusion_matrix(labels, predicted, labels=classes).tolist()
+    expected = f1_score(labels, predicted, labels=classes, average=None, zero_division=0)
+    assert metrics.f1_scores(confusion).tolist() == pytest.approx(expected.tolist())
+
+
+def test_unknown_labels_do_not_count() -> None:
+    log_p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]).log()
+    labels = torch.tensor([0, -1, 1])
+    assert metrics.accuracy(log_p, labels) == 0.5
+    assert metrics.confusion_matrix(log_p.argmax(1), labels, 2).tolist() == [[1, 0], [1, 0]]
+    assert metrics.calibration_error(log_p, labels).item() == pytest.approx(0.4)
+
+
+def test_calibration_error_is_the_plain_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_p = (3 * torch.randn(200, 4, generator=generator, dtype=torch.float64)).log_softmax(1)
+    labels = torch.randint(4, (200,), generator=generator)
+    confidence, predicted = log_p.exp().max(1)
+    total = 0.0
+    for b in range(15):
+        inside = [j for j in range(200) if b / 15 <= confidence[j] < (b + 1) / 15 or (b == 14 and confidence[j] == 1)]
+        if inside:
+            right = sum(bool(predicted[j] == labels[j]) for j in inside) / len(inside)
+            sure = sum(confidence[j].item() for j in inside) / len(inside)
+            total += len(inside) / 200 * abs(right - sure)
+    assert metrics.calibration_error(log_p, labels).item() == pytest.approx(total)
+
+
+def test_normalized_entropy_is_between_0_and_1() -> None:
+    log_p = torch.stack([torch.zeros(7), torch.tensor([1e4] + [0.0] * 6)]).log_softmax(1)
+    assert metrics.normalized_entropy(log_p).tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
+
+
+def test_bag_errors_are_means_over_bags() -> None:
+    log_p = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]).log()
+    errors = metrics.bag_errors(log_p, torch.tensor([0, 0, 1]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+    first = 0.5 * math.log(0.5 / 0.7) + 0.5 * math.log(0.5 / 0.3)
+    assert errors["bag_kl"].item() == pytest.approx((first + math.log(1 / 0.9)) / 2)
+    assert errors["bag_mae"].item() == pytest.approx((0.2 + 0.1) / 2)

@@ -1,0 +1,247 @@
+"""The run directory: what is in it, and what happens when it is not left in peace."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from commands import SHORT, llp
+from torchllp import Bags, Config, LLPError, Run
+from torchllp import run as runs
+from torchllp.engine.checkpoint import load_state, save_state, write_atomically
+
+CONFIG = Config.layered({"recipe": {"epochs": 4, "instances_per_step": 256}, "compute": {"threads": 1}})
+
+KILLED_IN_AN_EPOCH = """
+import os, signal, sys
+from pathlib import Path
+from torchllp.config import Config, read_toml
+from torchllp.engine.train import Observer
+from torchllp.run import start
+
+class Kill(Observer):
+    def on_step(self, epoch, step, num_steps):
+        if (epoch, step) == (2, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+start(Config.layered(read_toml(Path(sys.argv[1]))), Path(sys.argv[2]), observer=Kill())
+"""
+
+KILLED_IN_A_CHECKPOINT = """
+import os, signal, sys
+from pathlib import Path
+from torchllp.config import Config, read_toml
+from torchllp.run import start
+
+replace, count = os.replace, 0
+
+def half_written(source, target):
+    global count
+    if Path(target).name == "last.pt":
+        count += 1
+        if count == 3:
+            os.truncate(source, os.path.getsize(source) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+
+os.replace = half_written
+start(Config.layered(read_toml(Path(sys.argv[1]))), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nothing disturbed, by its own process, like those it is compared with."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    result = llp("train", "--run", path, *SHORT)
+    assert result.returncode == 0, result.stderr
+    return Run.open(path)
+
+
+def without_times(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def equal(one: object, other: object) -> bool:
+    """Equality of nested states, bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return isinstance(other, type(one)) and all(map(equal, one, other))
+    return one == other
+
+
+@pytest.mark.parametrize("script", [KILLED_IN_AN_EPOCH, KILLED_IN_A_CHECKPOINT], ids=["epoch", "checkpoint"])
+def test_a_killed_run_resumes_exactly(script: str, finished: Run, tmp_path: Path) -> None:
+    path = tmp_path / "killed"
+    command = [sys.executable, "-c", script, str(finished.config_file), str(path)]
+    assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
+    killed = Run.open(path)
+    assert not killed.is_finished
+    assert load_state(killed.checkpoint_file)["state"]["epochs_done"] == 2
+    left_over = path / "checkpoints" / ".last.pt.partial"
+    assert left_over.exists() == (script is KILLED_IN_A_CHECKPOINT)
+    assert len(killed.metrics()) == (3 if left_over.exists() else 2)
+
+    result = llp("train", "--resume", path)
+    assert result.returncode == 0, result.stderr
+    assert "continuing after epoch 2" in result.stdout
+    assert killed.model_file.read_bytes() == finished.model_file.read_bytes()
+    assert without_times(killed.metrics()) == without_times(finished.metrics())
+    assert killed.summary["epoch"] == finished.summary["epoch"]
+    assert killed.summary["accuracy"] == finished.summary["accuracy"]
+    states = [load_state(run.checkpoint_file)["state"] for run in (killed, finished)]
+    assert equal(*states)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    path = tmp_path / "stopped"
+    command = [sys.executable, "-m", "torchllp", "train", "--run", str(path), "--epochs", "2000", "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (path / "checkpoints" / "last.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert f"continue by: llp train --resume {path}" in output
+    assert "Traceback" not in errors
+    run = Run.open(path)
+    assert load_state(run.checkpoint_file)["state"]["epochs_done"] >= 1
+    with run.lock():  # nothing holds it any more
+        assert not run.is_finished
+
+
+def test_what_is_in_a_run(finished: Run) -> None:
+    names = {path.name for path in finished.path.iterdir()}
+    assert names >= {
+        "config.toml",
+        "env.json",
+        "bags.npz",
+        "metrics.jsonl",
+        "summary.json",
+        "train.log",
+        "checkpoints",
+        "model.safetensors",
+        "model.json",
+        "curves.png",
+        "tensorboard",
+    }
+    assert finished.config.compute.threads == 1
+    assert finished.config.method.name == "ahil"
+    assert len(finished.metrics()) == 4
+    assert Bags.load(finished.bags_file).content_hash == finished.summary["bags"]
+    assert "9 of 89 bags are held out" in finished.log_file.read_text()
+    for file in (finished.env_file, finished.description_file, finished.summary_file):
+        assert json.loads(file.read_text())["format_version"] == 1
+    assert json.loads(finished.description_file.read_text())["data"]["class_names"] == list("0123456789")
+    assert any(path.name.startswith("events") for path in finished.tensorboard_directory.iterdir())
+    rows = finished.metrics()
+    accuracy = finished.summary["accuracy"]
+    assert accuracy["last"] == rows[-1]["test/accuracy"]
+    assert accuracy["oracle"] == max(row["test/accuracy"] for row in rows)
+    assert accuracy["chosen"] == min(rows, key=lambda row: row["held_out/bag_kl"])["test/accuracy"]
+
+
+def test_the_four_sets_of_weights(finished: Run) -> None:
+    state = load_state(finished.checkpoint_file)["state"]
+    assert equal(finished.load_model().state_dict(), load_file(finished.model_file))
+    assert equal(dict(finished.load_model().state_dict()), dict(state["chosen"]["ema"]))
+    assert equal(dict(finished.load_model(raw=True).state_dict()), dict(state["chosen"]["raw"]))
+    last = {f"model.{key}": value for key, value in finished.load_model("last", raw=True).state_dict().items()}
+    assert equal(last, dict(state["learner"]))
+    averaged = finished.load_model("last").state_dict()
+    assert all(torch.equal(averaged[key], state["ema"][f"module.{key}"]) for key in averaged)
+
+
+def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
+    before = finished.metrics_file.stat().st_mtime_ns
+    assert runs.resume(finished.path).summary == finished.summary
+    assert finished.metrics_file.stat().st_mtime_ns == before
+
+
+def test_a_second_process_is_refused(finished: Run) -> None:
+    with finished.lock():
+        for flags in (["--resume", finished.path], ["--run", finished.path, "--overwrite"]):
+            result = llp("train", *flags)
+            assert result.returncode == 1
+            assert result.stderr.strip() == f"llp: {finished.path}: another process is at work in this run"
+    assert finished.is_finished
+
+
+def test_a_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(LLPError, match="there is something here already"):
+        Run.create(tmp_path, CONFIG)
+    with pytest.raises(LLPError, match="not a run"):
+        Run.create(tmp_path, CONFIG, overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_overwriting_replaces_the_whole_run(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.summary_file.write_text("{}")
+    other = Run.create(tmp_path / "run", CONFIG, overwrite=True)
+    assert not other.is_finished and other.config == CONFIG
+
+
+def test_nothing_is_written_for_a_config_that_cannot_run(tmp_path: Path) -> None:
+    for change in (
+        {"method": {"name": "nope"}},
+        {"model": {"name": "small-cnn", "options": {"stem": "small"}}},
+        {"data": {"dataset": "nope"}},
+        {"data": {"bag_size": 10_000}},
+        {"data": {"held_out": 0.999}},
+        {"compute": {"device": "cuda:77"}},
+    ):
+        with pytest.raises(LLPError):
+            runs.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_few_bags_hold_nothing_out_and_the_log_says_so(tmp_path: Path) -> None:
+    config = Config.layered(CONFIG.model_dump(), {"data": {"bag_size": 100}, "recipe": {"epochs": 1}})
+    run = runs.start(config, tmp_path / "run")
+    assert "no bag is held out of 14" in run.log_file.read_text()
+    assert set(run.summary["accuracy"]) == {"last", "oracle"}
+    with pytest.raises(LLPError, match="no epoch was chosen in this run"):
+        run.load_model("chosen")
+
+
+def test_a_run_that_diverges_keeps_its_last_good_epoch(tmp_path: Path) -> None:
+    config = Config.layered(CONFIG.model_dump(), {"recipe": {"lr": 1e30}})
+    with pytest.raises(LLPError, match="the loss was not finite"):
+        runs.start(config, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert run.metrics() == []
+    with pytest.raises(LLPError, match="has no model yet"):
+        run.load_model()
+    with pytest.raises(LLPError, match="is not finished"):
+        _ = run.summary
+
+
+def test_states_load_without_running_code(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    save_state(path, {"x": torch.ones(2), "n": None})
+    assert equal(load_state(path), {"x": torch.ones(2), "n": None})
+    torch.save({"code": Path}, path)
+    with pytest.raises(LLPError, match="not a checkpoint that can be read"):
+        load_state(path)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
