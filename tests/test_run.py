@@ -245,3 +245,14 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+
+
+def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
+    change = {"init_from": str(finished.path), "recipe": {"epochs": 1, "lr": 1e-12, "ema_decay": 0.0}}
+    run = runs.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "run")
+    assert run.summary["accuracy"]["last"] == pytest.approx(finished.summary["accuracy"]["chosen"], abs=0.06)
+    before, after = finished.load_model().state_dict(), run.load_model().state_dict()
+    torch.testing.assert_close(after["head.weight"], before["head.weight"])
+    with pytest.raises(LLPError, match=r"its model \(small-cnn\) is not the one to be trained"):
+        runs.start(Config.layered(CONFIG.model_dump(), change, {"model": {"name": "mlp"}}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

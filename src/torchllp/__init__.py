@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torchllp.data import load_dataset as load_dataset
     from torchllp.data.dataset import Dataset as Dataset
     from torchllp.data.dataset import Instances as Instances
-    from torchllp.engine.evaluate import predict as predict
     from torchllp.engine.train import train as train
     from torchllp.errors import LLPError as LLPError
     from torchllp.methods import create_method as create_method
@@ -39,7 +38,6 @@ _PUBLIC = {
     "list_methods": "torchllp.methods",
     "list_models": "torchllp.models",
     "load_dataset": "torchllp.data",
-    "predict": "torchllp.engine.evaluate",
     "train": "torchllp.engine.train",
 }
 __all__ = sorted(_PUBLIC)  # pyrefly: ignore[unsupported]

@@ -37,7 +37,7 @@ class Named(Section):
 
 
 class Recipe(Section):
-    epochs: PositiveInt = 100
+    epochs: PositiveInt = 150
     """Epochs; one is a pass over the training bags."""
     steps_per_epoch: PositiveInt | None = None
     """Steps an epoch, if it is not to be one pass over the bags."""
@@ -79,6 +79,8 @@ class Config(Section):
     recipe: Recipe = Recipe()
     compute: Compute = Compute()
     seed: Annotated[int, Field(ge=0)] = 0
+    init_from: str | None = None
+    """Run whose weights are the first ones."""
 
     def to_toml(self) -> str:
         """This config as TOML, whole; values that are None are left out.

@@ -205,6 +205,8 @@ def start(config: Config, path: Path, *, overwrite: bool = False, observer: Obse
     threads = config.compute.threads or torch.get_num_threads()
     config = Config.layered(config.model_dump(), {"compute": {"threads": threads}})
     job = Job.prepare(config)  # before anything is written
+    if config.init_from is not None:
+        _initialize(job.model, Run.open(Path(config.init_from)))
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
         _execute(run, job, observer or Observer())
@@ -218,6 +220,18 @@ def resume(path: Path, *, observer: Observer | None = None) -> Run:
         if not run.is_finished:
             _execute(run, run.job(), observer or Observer())
     return run
+
+
+def _initialize(model: nn.Module, source: Run) -> None:
+    """Take the trained weights of another run; its head only where it has the same classes."""
+    weights = source.load_model().state_dict()
+    own = model.state_dict()
+    fits = {name: name in own and own[name].shape == tensor.shape for name, tensor in weights.items()}
+    wrong = [name for name in fits if not fits[name] and not name.startswith("head.")]
+    if wrong or weights.keys() != own.keys():
+        raise LLPError(f"{source.path}: its model ({source.config.model.name}) is not the one to be trained")
+    model.load_state_dict({name: tensor for name, tensor in weights.items() if fits[name]}, strict=False)
+    log.info("first weights from %s%s", source.path, "" if all(fits.values()) else ", without the head")
 
 
 class _Recorder(Observer):

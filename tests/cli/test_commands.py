@@ -117,6 +117,8 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (["train", "--compare", "nope"], 1, "unknown method 'nope'"),
         (["train", "--config", "nope.toml"], 1, "nope.toml: there is no such file"),
         (["train", "--resume", "nope"], 1, "nope: not a run"),
+        (["train", "--resume", "nope", "--epochs", "3"], 1, "leave the other options out"),
+        (["train", "--init-from", "nope"], 1, "nope: not a run"),
         (["evaluate", "nope"], 1, "nope: not a run"),
         (["predict", "nope"], 1, "nope: not a run"),
         (["methods", "nope"], 1, "unknown method 'nope'"),

@@ -160,3 +160,19 @@ def test_compiled_models_train_and_save_plain_weights() -> None:
 def test_a_loss_that_is_not_finite_stops_the_run() -> None:
     with pytest.raises(LLPError, match=r"the loss was not finite at step \d+ of epoch 1: try a smaller learning rate"):
         run(recipe=Recipe(epochs=2, lr=1e30))
+
+
+def test_bags_of_other_data_are_refused() -> None:
+    with pytest.raises(LLPError, match="the bags are over 4 instances and digits has 1437"):
+        run(bags=Bags.from_table([0, 0, 1, 1], {0: [0.1] * 10, 1: [0.1] * 10}))
+    with pytest.raises(LLPError, match="the bags have 2 classes and digits has 10"):
+        run(bags=Bags.from_table([0] * 1437, {0: [0.5, 0.5]}))
+
+
+def test_predictions_for_new_instances() -> None:
+    outcome = run(recipe=Recipe(epochs=1))
+    test = load_dataset("digits").test
+    assert test is not None and test.labels is not None
+    log_p = outcome.predict(test.inputs)
+    right = (log_p.argmax(1) == test.labels).float().mean().item()
+    assert right == pytest.approx(outcome.metrics[0]["test/accuracy"])

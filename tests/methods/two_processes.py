@@ -37,7 +37,7 @@ def _worker(rank: int, folder: str, name: str, numbers: dict[str, Any], sizes: l
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
     for batch_norm in (False, True):
         learner = _learner(name, numbers, batch_norm)
-        learner.__init__(sync_batch_norm(learner.model), learner.method)
+        sync_batch_norm(learner)
         parallel = nn.parallel.DistributedDataParallel(learner)
         parallel(share_of(random_bags(sizes, 4), rank, 2))["loss"].backward()
         if rank == 0:

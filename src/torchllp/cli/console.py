@@ -1,11 +1,13 @@
 """How the command shows things: tables that line up, progress with time left."""
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-console = Console(highlight=False)
+# In a pipe nobody is there to be wrapped for at 80 columns.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

@@ -26,6 +26,7 @@ def train(
     model_set: Annotated[list[str] | None, Repeated] = None,
     seed: int | None = None,
     run: Path | None = None,
+    init_from: Path | None = None,
     compare: Annotated[list[str] | None, Repeated] = None,
     overwrite: Annotated[bool, Flag] = False,
     resume: Path | None = None,
@@ -54,6 +55,8 @@ def train(
         Decides bags, first weights, order and views. [default: 0]
     run
         Directory of the run. [default: runs/DATASET-METHOD-bagSIZE-seedSEED]
+    init_from
+        Run whose trained weights are the first ones.
     compare
         Another method to train by the same recipe on the same bags, for the table; can be repeated.
     overwrite
@@ -66,6 +69,9 @@ def train(
         TOML file like a run's config.toml.
     """
     if resume is not None:
+        others = (method, set, model, model_set, seed, run, init_from, compare, config, data, recipe, compute)
+        if overwrite or any(value is not None for value in others):
+            raise LLPError("--resume continues a run by its own settings: leave the other options out")
         _show_results([_train_or_stop(None, resume, overwrite=False)])
         return
     flags: dict[str, Any] = {
@@ -75,8 +81,8 @@ def train(
     }
     flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
     flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
-    if seed is not None:
-        flags["seed"] = seed
+    flags |= {"seed": seed} if seed is not None else {}
+    flags |= {"init_from": str(init_from)} if init_from is not None else {}
     main = Config.layered(find_preset(preset), read_toml(config) if config else {}, flags)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
@@ -156,9 +162,15 @@ def _show_results(runs: "list[Run]") -> None:
                 str(run.path),
             )
         )
-    save_curves(runs[0].curves_file, {run.summary["method"]["name"]: run.metrics() for run in runs}, CHOSEN_BY)
+    main = runs[0].summary
+    save_curves(
+        runs[0].curves_file,
+        {run.summary["method"]["name"]: run.metrics() for run in runs},
+        title=f"{main['method']['name']} on {main['dataset']}, bags of {main['bag_size']}",
+        chosen_by=CHOSEN_BY,
+    )
     columns = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "run"]
-    show_table(columns, rows, title=f"Test accuracy on {runs[0].summary['dataset']}")
+    show_table(columns, rows, title=f"Test accuracy on {main['dataset']}")
     console.print(
         "chosen: the epoch with the smallest error on held-out bags; oracle: the best epoch by test labels, "
         "which nobody has in practice",

@@ -1,9 +1,21 @@
 """What every source of data becomes: instances on the device, and what the views must know of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from torchllp.errors import LLPError
+
+
+def check_images(images: Tensor) -> None:
+    """Raise unless these are images as the views take them."""
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
+        raise LLPError(
+            "images are uint8 values of shape [number, channels, height, width] with 1 or 3 channels, "
+            f"not {images.dtype} of shape {list(images.shape)}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +50,44 @@ class Dataset:
     """Whether an image and its mirror image are of the same class."""
     translate: bool = False
     """Whether the weak view translates in place of the flip (SVHN)."""
+
+    @classmethod
+    def from_images(
+        cls,
+        name: str,
+        train: Instances,
+        test: Instances | None = None,
+        *,
+        class_names: Sequence[str],
+        flip: bool = False,
+        translate: bool = False,
+    ) -> "Dataset":
+        """A data set of images, with the mean and deviation of each channel taken from the training images.
+
+        >>> images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
+        >>> data = Dataset.from_images("dots", Instances(images), class_names=["black", "white"])
+        >>> data.mean, data.std
+        ((0.5,), (0.5,))
+        """
+        check_images(train.inputs)
+        total = squares = torch.zeros(train.inputs.shape[1], dtype=torch.float64)
+        for chunk in train.inputs.split(1024):
+            scaled = chunk.double() / 255
+            total, squares = total + scaled.sum((0, 2, 3)), squares + scaled.square().sum((0, 2, 3))
+        count = train.inputs[:, 0].numel()
+        mean = total / count
+        std = (squares / count - mean.square()).clamp(min=0).sqrt()
+        std = torch.where(std > 0, std, 1.0)  # a channel without any contrast is only shifted
+        return cls(
+            name=name,
+            train=train,
+            test=test,
+            class_names=tuple(class_names),
+            mean=tuple(mean.tolist()),
+            std=tuple(std.tolist()),
+            flip=flip,
+            translate=translate,
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -24,12 +24,4 @@ def load() -> Dataset:
     def instances(rows: np.ndarray) -> Instances:
         return Instances(torch.from_numpy(pixels[rows]), torch.from_numpy(labels[rows].astype(np.int64)))
 
-    scaled = pixels[train] / 255
-    return Dataset(
-        name="digits",
-        train=instances(train),
-        test=instances(test),
-        class_names=tuple("0123456789"),
-        mean=(float(scaled.mean()),),
-        std=(float(scaled.std()),),
-    )
+    return Dataset.from_images("digits", instances(train), instances(test), class_names="0123456789")

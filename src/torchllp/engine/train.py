@@ -16,7 +16,7 @@ from torchllp.data.dataset import Dataset
 from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
 from torchllp.engine.ema import EMA
-from torchllp.engine.evaluate import evaluate
+from torchllp.engine.evaluate import evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.randomness import seed_of, step_generator
@@ -46,15 +46,13 @@ class Observer:
 class Learner(nn.Module):
     """Model and method together: what is optimised and saved; only the model is exported."""
 
-    def __init__(self, model: nn.Module, method: Method, *, compile: bool = False) -> None:
+    def __init__(self, model: nn.Module, method: Method) -> None:
         super().__init__()
         self.model = model
         self.method = method
-        # The compiled form shares the model's weights; it is kept out of the state dict.
-        self.__dict__["forward_model"] = torch.compile(model) if compile else model
 
     def forward(self, batch: BagBatch) -> dict[str, Tensor]:
-        return self.method(self.__dict__["forward_model"], batch)
+        return self.method(self.model, batch)
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,13 @@ class Outcome:
     metrics: list[dict[str, float]]
     """One row an epoch of this call (a resumed training has the rows since it was resumed)."""
     state: State
+    """All that is needed to train on from here."""
+    views: ImageViews
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Log-probabilities of raw instances like those trained on, ``[N, C]``."""
+        device = next(self.model.parameters()).device
+        return predict(self.model, self.views, inputs.to(device))
 
 
 def image_views(data: Dataset, recipe: Recipe) -> ImageViews:
@@ -73,6 +78,14 @@ def image_views(data: Dataset, recipe: Recipe) -> ImageViews:
     return ImageViews(
         mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment
     )
+
+
+def _check_fit(data: Dataset, *all_bags: Bags | None) -> None:
+    for bags in all_bags:
+        if bags is not None and len(bags.bag_of) != len(data.train):
+            raise LLPError(f"the bags are over {len(bags.bag_of)} instances and {data.name} has {len(data.train)}")
+        if bags is not None and bags.num_classes != len(data.class_names):
+            raise LLPError(f"the bags have {bags.num_classes} classes and {data.name} has {len(data.class_names)}")
 
 
 def train(
@@ -96,6 +109,7 @@ def train(
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
     data = data.to(device)
+    _check_fit(data, bags, held_out)
     if method.uses_labels and data.train.labels is None:
         raise LLPError(f"{type(method).__name__} needs the labels of the training instances, and there are none")
     views = image_views(data, recipe)
@@ -104,8 +118,10 @@ def train(
     model.to(device)
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
-    learner = Learner(model, method.to(device), compile=compute.compile)
+    learner = Learner(model, method.to(device))
     ema = EMA(model, recipe.ema_decay)
+    if compute.compile:
+        model.compile()  # after the copy: the averaged model, which only evaluates, stays as it is
     optimizer = create_optimizer(learner, recipe)
     precision = Precision(compute.precision, device)
 
@@ -177,4 +193,4 @@ def train(
     best = deepcopy(ema.module).eval()
     if chosen is not None:
         best.load_state_dict(chosen["ema"])
-    return Outcome(best, rows, dict(state))
+    return Outcome(best, rows, dict(state), views)

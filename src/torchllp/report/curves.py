@@ -13,13 +13,14 @@ from torchllp.engine.checkpoint import write_atomically
 Rows = Sequence[Mapping[str, float]]
 
 
-def save_curves(path: Path, metrics: Mapping[str, Rows], chosen_by: str) -> None:
+def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen_by: str) -> None:
     """Draw the first run's curves, with the test accuracy of the others beside its own.
 
     ``metrics`` is a run's name -> its rows; ``chosen_by`` the metric whose smallest value marks the chosen epoch.
     """
     name, rows = next(iter(metrics.items()))
-    figure = Figure(figsize=(12, 3.6), layout="constrained", dpi=120)
+    figure = Figure(figsize=(12, 3.9), layout="constrained", dpi=120)
+    figure.suptitle(title, fontweight="bold")
     bags, trust, accuracy = figure.subplots(1, 3)
 
     bags.set_title("Bags: error of the predicted proportions")
