@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from torchllp.config import Config, Named
-from torchllp.run import start
+from torchllp.job import start
 
 METHODS = {
     "ahil": Named(name="ahil"),

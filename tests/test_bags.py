@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,9 @@ def test_strings_and_proportions() -> None:
     assert bags.is_labelled.all()
 
 
-@pytest.mark.parametrize("ids", [[7, 3, 7], np.array([7, 3, 7]), np.array([7, 3, 7], dtype=np.uint8)])
+@pytest.mark.parametrize(
+    "ids", [[7, 3, 7], np.array([7, 3, 7]), np.array([7, 3, 7], dtype=np.uint8), torch.tensor([7, 3, 7])]
+)
 def test_whole_numbers_and_counts(ids) -> None:
     bags = Bags.from_table(ids, {7: [2, 0], 3: [0, 1]}, values="counts")
     assert bags.bag_ids.tolist() == [3, 7]
@@ -53,6 +56,10 @@ def test_whole_numbers_and_counts(ids) -> None:
         (TABLE, {"unlabelled": "ignore"}, "unlabelled must be 'keep' or 'drop', not 'ignore'"),
         (TABLE, {"values": "percent"}, "values must be 'proportions' or 'counts', not 'percent'"),
         ({}, {}, "no bag in the bag table"),
+        ({"a": 0.3, "b": 0.7}, {}, "bag 'a' has 0.3 in the bag table: give one number a class"),
+        ({"a": "half", "b": [0, 1]}, {}, "bag 'a' has 'half' in the bag table"),
+        ([[0.5, 0.5], [0, 1]], {}, "the bag table must map each bag's id to one number a class, not be a list"),
+        (TABLE, {"class_names": ["x", "x"]}, "two classes have the same name: x, x"),
     ],
 )
 def test_bad_tables_get_one_clear_sentence(table, options, message: str) -> None:
@@ -71,6 +78,9 @@ def test_bad_tables_get_one_clear_sentence(table, options, message: str) -> None
         ([True, False], "row 0 has the bag id True"),
         (["a", ("a", "b")], r"row 1 is in several bags \(\('a', 'b'\)\): an instance belongs to one bag"),
         (np.array([[1, 2], [3, 4]]), "row 0 is in several bags"),
+        ([2**63, 1], "row 0 has the bag id 9223372036854775808, which is too large"),
+        (np.array([2**64 - 1, 1], dtype=np.uint64), "too large"),
+        (["a", "a\0"], "has a NUL character"),
     ],
 )
 def test_bad_ids_get_one_clear_sentence(ids, message: str) -> None:
@@ -78,11 +88,23 @@ def test_bad_ids_get_one_clear_sentence(ids, message: str) -> None:
         Bags.from_table(ids, TABLE)
 
 
-def test_noise_has_a_place_and_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise": np.ones(2)}, "noise of the bags' reported counts is not supported yet"),
+        ({"proportions": np.array([[math.nan, 1], [0, 1]])}, "bag 'a': class '0' is nan"),
+        ({"proportions": np.array([[3, 4], [0, 1]])}, "bag 'a': the classes sum to 7 instead of 1"),
+        ({"proportions": np.ones((2, 3)) / 3}, r"need proportions of shape \(2, 2\), not \(2, 3\)"),
+        ({"is_labelled": np.array([True])}, r"as many values of is_labelled, not \(1,\)"),
+        ({"bag_of": np.array([0, 1, 2])}, "bag_of must be from 0 to 1, or -1"),
+        ({"bag_of": np.array([0, 0, 0])}, "bag 'b' is in the bag table but has no row"),
+    ],
+)
+def test_the_object_itself_refuses_what_is_wrong(change, message: str) -> None:
     bags = Bags.from_table(ROWS, TABLE)
     fields = {name: getattr(bags, name) for name in ("bag_of", "bag_ids", "proportions", "is_labelled", "class_names")}
-    with pytest.raises(LLPError, match="noise of the bags' reported counts is not supported yet"):
-        Bags(**fields, noise=np.ones(2))
+    with pytest.raises(LLPError, match=message):
+        Bags(**(fields | change))
 
 
 def test_proportions_are_rescaled_within_the_tolerance_and_on_demand() -> None:
@@ -207,7 +229,10 @@ def test_a_file_that_is_no_bags_file(content: bytes, tmp_path: Path) -> None:
         Bags.load(path)
 
 
-def test_bags_cannot_be_changed() -> None:
-    bags = Bags.from_table(ROWS, TABLE)
+def test_bags_cannot_be_changed_and_leave_the_callers_arrays_alone() -> None:
+    ids = np.array([0, 1, 0])
+    bags = Bags.from_table(ids, {0: [0.5, 0.5], 1: [0, 1]})
+    ids[0] = 1
+    assert bags.bag_of.tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="read-only"):
         bags.proportions[0, 0] = 1

@@ -27,6 +27,10 @@ def test_toml_round_trip(tmp_path: Path) -> None:
         ({"compute": {"precision": "int8"}}, "compute.precision"),
         ({"seed": "x"}, "seed: input should be a valid integer.*not 'x'"),
         ({"method": {"name": 3}}, "method.name"),
+        ({"method": "dllp"}, "method: input should be a valid dictionary"),
+        ({"method": {"options": 3}}, "method.options: input should be a valid dictionary"),
+        ({"recipe": {"lr": float("inf")}}, "recipe.lr: input should be a finite number"),
+        ({"recipe": 3}, "recipe: input should be a valid dictionary"),
     ],
 )
 def test_wrong_settings_are_one_sentence(layer, message: str) -> None:

@@ -54,6 +54,11 @@ def test_examples_run(name: str, accuracy: float, tmp_path: Path) -> None:
     assert float(shares[-1]) >= accuracy
 
 
+def test_no_placeholder_was_left() -> None:
+    for page in PAGES:
+        assert not re.search(r"^[A-Z]+_[A-Z_]+$", page.read_text(), re.MULTILINE), page
+
+
 def test_every_method_has_a_page() -> None:
     from torchllp import list_methods
 

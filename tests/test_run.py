@@ -1,6 +1,7 @@
 """The run directory: what is in it, and what happens when it is not left in peace."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from commands import SHORT, llp
-from torchllp import Bags, Config, LLPError, Run
-from torchllp import run as runs
+from torchllp import Bags, Config, LLPError, Run, job
 from torchllp.engine.checkpoint import load_state, save_state, write_atomically
 
 CONFIG = Config.layered({"recipe": {"epochs": 4, "instances_per_step": 256}, "compute": {"threads": 1}})
@@ -23,11 +23,11 @@ import os, signal, sys
 from pathlib import Path
 from torchllp.config import Config, read_toml
 from torchllp.engine.train import Observer
-from torchllp.run import start
+from torchllp.job import start
 
 class Kill(Observer):
     def on_step(self, epoch, step, num_steps):
-        if (epoch, step) == (2, 3):
+        if epoch == int(sys.argv[3]) and step == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
 start(Config.layered(read_toml(Path(sys.argv[1]))), Path(sys.argv[2]), observer=Kill())
@@ -37,7 +37,7 @@ KILLED_IN_A_CHECKPOINT = """
 import os, signal, sys
 from pathlib import Path
 from torchllp.config import Config, read_toml
-from torchllp.run import start
+from torchllp.job import start
 
 replace, count = os.replace, 0
 
@@ -82,7 +82,7 @@ def equal(one: object, other: object) -> bool:
 @pytest.mark.parametrize("script", [KILLED_IN_AN_EPOCH, KILLED_IN_A_CHECKPOINT], ids=["epoch", "checkpoint"])
 def test_a_killed_run_resumes_exactly(script: str, finished: Run, tmp_path: Path) -> None:
     path = tmp_path / "killed"
-    command = [sys.executable, "-c", script, str(finished.config_file), str(path)]
+    command = [sys.executable, "-c", script, str(finished.config_file), str(path), "2"]
     assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
     killed = Run.open(path)
     assert not killed.is_finished
@@ -99,6 +99,8 @@ def test_a_killed_run_resumes_exactly(script: str, finished: Run, tmp_path: Path
     assert killed.summary["epoch"] == finished.summary["epoch"]
     assert killed.summary["accuracy"] == finished.summary["accuracy"]
     states = [load_state(run.checkpoint_file)["state"] for run in (killed, finished)]
+    for state in states:
+        del state["chosen"]["row"]["seconds"]
     assert equal(*states)
 
 
@@ -165,7 +167,7 @@ def test_the_four_sets_of_weights(finished: Run) -> None:
 
 def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
     before = finished.metrics_file.stat().st_mtime_ns
-    assert runs.resume(finished.path).summary == finished.summary
+    assert job.resume(finished.path).summary == finished.summary
     assert finished.metrics_file.stat().st_mtime_ns == before
 
 
@@ -204,23 +206,23 @@ def test_nothing_is_written_for_a_config_that_cannot_run(tmp_path: Path) -> None
         {"compute": {"device": "cuda:77"}},
     ):
         with pytest.raises(LLPError):
-            runs.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "run")
+            job.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
 def test_few_bags_hold_nothing_out_and_the_log_says_so(tmp_path: Path) -> None:
     config = Config.layered(CONFIG.model_dump(), {"data": {"bag_size": 100}, "recipe": {"epochs": 1}})
-    run = runs.start(config, tmp_path / "run")
+    run = job.start(config, tmp_path / "run")
     assert "no bag is held out of 14" in run.log_file.read_text()
     assert set(run.summary["accuracy"]) == {"last", "oracle"}
     with pytest.raises(LLPError, match="no epoch was chosen in this run"):
         run.load_model("chosen")
 
 
-def test_a_run_that_diverges_keeps_its_last_good_epoch(tmp_path: Path) -> None:
+def test_a_run_that_diverges_has_no_model(tmp_path: Path) -> None:
     config = Config.layered(CONFIG.model_dump(), {"recipe": {"lr": 1e30}})
     with pytest.raises(LLPError, match="the loss was not finite"):
-        runs.start(config, tmp_path / "run")
+        job.start(config, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert run.metrics() == []
     with pytest.raises(LLPError, match="has no model yet"):
@@ -248,11 +250,37 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
 
 
 def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
+    """Also when the run is killed before its first checkpoint."""
     change = {"init_from": str(finished.path), "recipe": {"epochs": 1, "lr": 1e-12, "ema_decay": 0.0}}
-    run = runs.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "run")
-    assert run.summary["accuracy"]["last"] == pytest.approx(finished.summary["accuracy"]["chosen"], abs=0.06)
+    config = Config.layered(CONFIG.model_dump(), change)
+    run = job.start(config, tmp_path / "run")
     before, after = finished.load_model().state_dict(), run.load_model().state_dict()
     torch.testing.assert_close(after["head.weight"], before["head.weight"])
+    assert f"first weights from {finished.path}" in run.log_file.read_text()
+
+    command = [sys.executable, "-c", KILLED_IN_AN_EPOCH, str(run.config_file), str(tmp_path / "killed"), "0"]
+    assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
+    resumed = job.resume(tmp_path / "killed")
+    assert resumed.model_file.read_bytes() == run.model_file.read_bytes()
+
     with pytest.raises(LLPError, match=r"its model \(small-cnn\) is not the one to be trained"):
-        runs.start(Config.layered(CONFIG.model_dump(), change, {"model": {"name": "mlp"}}), tmp_path / "other")
+        job.start(Config.layered(config.model_dump(), {"model": {"name": "mlp"}}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_broken_files_are_named(finished: Run, tmp_path: Path) -> None:
+    shutil.copytree(finished.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    run.model_file.write_bytes(run.model_file.read_bytes()[:100])
+    with pytest.raises(LLPError, match=r"model\.safetensors: cannot be read"):
+        run.load_model()
+    run.description_file.write_text("{")
+    with pytest.raises(LLPError, match=r"model\.json: cannot be read"):
+        run.load_model()
+    run.summary_file.write_text('{"format_version": 99}')
+    with pytest.raises(LLPError, match=r"summary\.json: its format is 99, and 1 is known here"):
+        _ = run.summary
+    run.summary_file.unlink()
+    save_state(run.checkpoint_file, {"format_version": 99})
+    with pytest.raises(LLPError, match=r"last\.pt: its format is 99"):
+        job.resume(run.path)

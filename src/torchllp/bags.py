@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from torchllp.errors import LLPError
+from torchllp.randomness import seed_of
 
 SUM_TOLERANCE = 1e-3
 """How far a bag's proportions may be from summing to 1 (they are then rescaled); more needs ``normalize=True``."""
@@ -44,17 +45,30 @@ class Bags:
     noise: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if len(self.class_names) < 2:
-            raise LLPError(f"there must be at least two classes, not {len(self.class_names)}")
+        for name in ("bag_of", "bag_ids", "proportions", "is_labelled"):
+            array = np.array(getattr(self, name))  # a copy: the caller's own array stays as it is
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        num_bags, num_classes = len(self.bag_ids), len(self.class_names)
+        if num_classes < 2:
+            raise LLPError(f"there must be at least two classes, not {num_classes}")
+        if len(set(self.class_names)) < num_classes:
+            raise LLPError(f"two classes have the same name: {', '.join(self.class_names)}")
         if self.noise is not None:
             raise LLPError("noise of the bags' reported counts is not supported yet: leave `noise` out")
-        if len(self.bag_ids) == 0:
+        if num_bags == 0:
             raise LLPError("there is no bag")
-        sizes = np.bincount(self.bag_of[self.bag_of >= 0], minlength=len(self.bag_ids))
-        if (sizes == 0).any():
-            raise LLPError(f"bag {_show(self.bag_ids[sizes == 0][0])} is in the bag table but has no row")
-        for array in (self.bag_of, self.bag_ids, self.proportions, self.is_labelled):
-            array.setflags(write=False)
+        if self.proportions.shape != (num_bags, num_classes) or self.is_labelled.shape != (num_bags,):
+            raise LLPError(
+                f"{num_bags} bags of {num_classes} classes need proportions of shape {(num_bags, num_classes)}, "
+                f"not {self.proportions.shape}, and as many values of is_labelled, not {self.is_labelled.shape}"
+            )
+        if not ((self.bag_of >= -1) & (self.bag_of < num_bags)).all():
+            raise LLPError(f"bag_of must be from 0 to {num_bags - 1}, or -1 for an instance in no bag")
+        for bag in self.bag_ids[self.sizes == 0][:1]:
+            raise LLPError(f"bag {_show(bag)} is in the bag table but has no row")
+        known = self.is_labelled
+        _as_proportions(self.proportions[known], self.bag_ids[known], self.class_names, totals=None, normalize=False)
 
     @classmethod
     def from_table(
@@ -86,6 +100,10 @@ class Bags:
         array([[1., 1.],
                [0., 1.]])
         """
+        if not isinstance(table, Mapping):
+            raise LLPError(
+                f"the bag table must map each bag's id to one number a class, not be a {type(table).__name__}"
+            )
         if unlabelled not in (None, "keep", "drop"):
             raise LLPError(f"unlabelled must be 'keep' or 'drop', not {unlabelled!r}")
         if values not in ("proportions", "counts"):
@@ -150,7 +168,7 @@ class Bags:
         if labels.max() >= len(class_names):
             raise LLPError(f"label {labels.max()} has no name: there are {len(class_names)} class names")
         num_bags = len(labels) // bag_size
-        members = np.random.default_rng(seed).permutation(len(labels))[: num_bags * bag_size]
+        members = np.random.default_rng(seed_of("bags", seed)).permutation(len(labels))[: num_bags * bag_size]
         bag_of = np.full(len(labels), -1)
         bag_of[members] = np.arange(num_bags).repeat(bag_size)
         counts = np.zeros((num_bags, len(class_names)))
@@ -235,8 +253,7 @@ class Bags:
         labelled = np.flatnonzero(self.is_labelled)
         if not 0 < num_bags < len(labelled):
             raise LLPError(f"{num_bags} bags cannot be held out of {len(labelled)} labelled bags")
-        # Not the stream that drew the bags: with the same seed the two choices must not depend on each other.
-        held_out = np.sort(np.random.default_rng([seed, 1]).permutation(labelled)[:num_bags])
+        held_out = np.sort(np.random.default_rng(seed_of("held out", seed)).permutation(labelled)[:num_bags])
         return self.select(np.setdiff1d(np.arange(len(self)), held_out)), self.select(held_out)
 
     @cached_property
@@ -282,7 +299,7 @@ class Bags:
 
 
 def default_held_out(num_bags: int) -> int:
-    """How many bags to hold out where nothing is said: the larger of 10 % and 3, none of fewer than 20.
+    """How many of so many labelled bags to hold out where nothing is said: the larger of 10 % and 3, none below 20.
 
     >>> [default_held_out(n) for n in (19, 20, 89)]
     [0, 3, 9]
@@ -300,11 +317,9 @@ def _kind(ids: np.ndarray) -> str:
 
 def _as_ids(values: Iterable[BagId]) -> np.ndarray:
     """Bag ids as an int64 or a string array; anything else is refused with the row that has it."""
-    if isinstance(values, np.ndarray):
-        if values.ndim == 1 and len(values) and values.dtype.kind in "iuU":
-            return values if values.dtype.kind == "U" else values.astype(np.int64)
-        values = values.tolist()
-    ids = list(values)
+    if isinstance(values, np.ndarray) and values.ndim == 1 and len(values) and values.dtype.kind == "i":
+        return values.astype(np.int64)
+    ids = values.tolist() if hasattr(values, "tolist") else list(values)  # arrays, tensors and frames' columns
     if not ids:
         raise LLPError("there is no row, or no bag in the bag table")
     kind = str if isinstance(ids[0], str) else int
@@ -315,16 +330,21 @@ def _as_ids(values: Iterable[BagId]) -> np.ndarray:
             raise LLPError(f"row {row} has the bag id {bag!r}: bag ids are whole numbers or strings")
         if isinstance(bag, str) != (kind is str):
             raise LLPError(f"row {row} has the bag id {bag!r} and row 0 {ids[0]!r}: ids are all numbers or all strings")
+        if (isinstance(bag, str) and "\0" in bag) or (not isinstance(bag, str) and not -(2**63) <= bag < 2**63):
+            raise LLPError(f"row {row} has the bag id {bag!r}, which is too large or has a NUL character")
     return np.array(ids, dtype=np.int64 if kind is int else np.str_)
 
 
 def _as_matrix(table: Mapping[BagId, Sequence[float]]) -> np.ndarray:
-    width = len(next(iter(table.values())))
+    width = None
     for bag, row in table.items():
+        if not hasattr(row, "__len__") or isinstance(row, str):
+            raise LLPError(f"bag {_show(bag)} has {row!r} in the bag table: give one number a class")
+        width = len(row) if width is None else width
         if len(row) != width:
             raise LLPError(f"bag {_show(bag)} has {len(row)} numbers in the bag table and the first bag {width}")
     try:
-        return np.array([list(row) for row in table.values()], dtype=np.float64).reshape(len(table), width)
+        return np.array([list(row) for row in table.values()], dtype=np.float64).reshape(len(table), width or 0)
     except (TypeError, ValueError) as error:
         raise LLPError(f"the bag table holds something that is not a number ({error})") from error
 

@@ -20,9 +20,9 @@ class BagBatch:
     Only ``weak``, ``bag_index`` and ``proportions`` are needed to call a method by hand.
 
     Losses are written ``x.sum() / batch.num_instances`` and ``x.sum() / batch.num_bags``. In one process these are the
-    instances, and the labelled bags, of the batch. Over several processes they are the totals of all of them divided by
-    the number of processes, so that the average of the processes' gradients is the gradient of the whole step even when
-    bags differ in size.
+    instances, and the labelled bags, of the batch (``num_labelled_instances``: the instances of these bags). Over
+    several processes they are the totals of all of them divided by the number of processes, so that the average of the
+    processes' gradients is the gradient of the whole step even when bags differ in size.
     """
 
     weak: Tensor
@@ -45,6 +45,7 @@ class BagBatch:
     """The step's random numbers, on the CPU: draw there, then move."""
     num_bags: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
     num_instances: float = field(default=None)  # pyrefly: ignore[bad-assignment]
+    num_labelled_instances: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
     reduce: Callable[[Tensor], Tensor] = _identity
     """Sums a tensor over all processes; running statistics are made from sums passed through it."""
 
@@ -56,6 +57,7 @@ class BagBatch:
         default("is_labelled", torch.ones(len(self.proportions), dtype=torch.bool, device=self.proportions.device))
         default("num_bags", self.is_labelled.sum().clamp(min=1))
         default("num_instances", len(self.bag_index))
+        default("num_labelled_instances", self.is_labelled[self.bag_index].sum().clamp(min=1))
 
     def both_views(self) -> Tensor:
         """Weak, then strong view, ``[2 N, ...]``: one forward for both, so that they share batch-norm statistics."""

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,9 +46,9 @@ class Recipe(Section):
     """Whole bags are added to a step up to this number of instances."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with Nesterov momentum 0.9 (the paper's), or AdamW."""
-    lr: Annotated[float, Field(gt=0)] = 0.1
-    """Learning rate at the start."""
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    """Learning rate at the start; 0.1 is for SGD, AdamW wants less."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5e-4
     """Weight decay, on everything but normalisation layers."""
     schedule: Literal["7pi/16", "pi/2"] = "7pi/16"
     """The learning rate falls as the cosine of 0 to this angle: the paper's, or the reference code's (down to 0)."""
@@ -99,22 +100,19 @@ class Config(Section):
         >>> Config.layered({"recipe": {"lr": 0.1, "epochs": 5}}, {"recipe": {"epochs": 9}}).recipe.epochs
         9
         """
-        merged: dict[str, Any] = {}
-        for layer in layers:
-            for key, value in layer.items():
-                if key in ("method", "model"):
-                    before = merged.get(key, cls.model_fields[key].default.model_dump())
-                    same = value.get("name", before["name"]) == before["name"]
-                    options = (before["options"] if same else {}) | value.get("options", {})
-                    merged[key] = {**before, **value, "options": options}
-                elif isinstance(value, Mapping):
-                    merged[key] = {**merged.get(key, {}), **value}
-                else:
-                    merged[key] = value
         try:
-            return cls.model_validate(merged)
+            return cls.model_validate(reduce(_over, layers, cls().model_dump()))
         except ValidationError as error:
             raise LLPError(explain(error)) from error
+
+
+def _over(before: Any, after: Any) -> Any:
+    """``after`` over ``before``, key by key where both are tables."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return after
+    if "name" in after and after["name"] != before.get("name"):
+        before = {}  # options belong to the method or model that they were said for
+    return {**before, **{key: _over(before.get(key), value) for key, value in after.items()}}
 
 
 def explain(error: ValidationError) -> str:

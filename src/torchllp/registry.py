@@ -1,6 +1,7 @@
 """Tables of names that list themselves without importing what they name."""
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +20,29 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> LLPError:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return LLPError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(known)})")
+
+
+def check_options(owner: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise unless every option is one of ``defaults`` and of its kind: a switch, a number or a word.
+
+    >>> check_options("method 'ahil'", {"beta_bag": "one"}, {"beta_bag": 1.0})
+    Traceback (most recent call last):
+    torchllp.errors.LLPError: method 'ahil': beta_bag must be a finite number, not 'one'
+    """
+    for name, value in options.items():
+        if name not in defaults:
+            known = f"it has {', '.join(defaults)}" if defaults else "it has none"
+            raise LLPError(f"{owner} has no option {name!r}: {known}")
+        default = defaults[name]
+        if isinstance(default, bool):
+            fits, kind = isinstance(value, bool), "true or false"
+        elif isinstance(default, int | float):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            fits, kind = number and math.isfinite(value), "a finite number"
+        else:
+            fits, kind = isinstance(value, str), "a word"
+        if not fits:
+            raise LLPError(f"{owner}: {name} must be {kind}, not {value!r}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate
 from torchllp.engine.precision import Precision, pick_device
-from torchllp.engine.randomness import seed_of, step_generator
 from torchllp.engine.running_means import RunningMeans
 from torchllp.engine.train import Learner, image_views
 from torchllp.models import create_model
+from torchllp.views.image import ImageViews
+from torchllp.views.parameters import WeakParameters
 
 
 def test_learning_rate_is_the_papers_cosine() -> None:
@@ -48,7 +50,7 @@ def test_moving_average_is_the_plain_recursion() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     ema = EMA(model, decay=0.9)
-    expected = None
+    expected = deepcopy(model[0].weight.detach())
     for k in range(40):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -57,16 +59,9 @@ def test_moving_average_is_the_plain_recursion() -> None:
         ema.update_parameters(model)
         current = deepcopy(model[0].weight.detach())
         decay = min(0.9, (1 + k) / (10 + k))
-        expected = current if expected is None else decay * expected + (1 - decay) * current
+        expected = decay * expected + (1 - decay) * current
         torch.testing.assert_close(ema.module[0].weight.detach(), expected)
         assert torch.equal(ema.module[1].running_mean, model[1].running_mean)
-
-
-def test_seeds_differ_and_are_repeatable() -> None:
-    seeds = {seed_of(a, b, c) for a in range(5) for b in range(5) for c in range(5)}
-    assert len(seeds) == 125 and max(seeds) < 2**63
-    draws = [torch.rand(3, generator=step_generator(1, 2, 3)) for _ in range(2)]
-    assert torch.equal(*draws)
 
 
 def test_device_and_precision_by_name() -> None:
@@ -91,7 +86,7 @@ def test_a_batch_has_what_the_method_asks_for_and_no_more() -> None:
     for name, has_strong, has_labels in (("dllp", False, False), ("ahil", True, False), ("supervised", False, True)):
         maker, bags = _digit_batches(name)
         rows = torch.tensor([5, 2, 7]).numpy()
-        batch, labels = maker.make(rows, generator=step_generator(0, 0, 0), progress=0.5)
+        batch, labels = maker.make(rows, generator=torch.Generator().manual_seed(0), progress=0.5)
         assert batch.weak.shape == (48, 1, 8, 8) and batch.weak.dtype == torch.float32
         assert (batch.strong is not None) == has_strong
         assert (batch.labels is not None) == has_labels
@@ -107,8 +102,26 @@ def test_every_method_sees_the_same_weak_views() -> None:
     views = []
     for name in ("dllp", "ahil", "supervised"):
         maker, _ = _digit_batches(name)
-        views.append(maker.make(torch.arange(4).numpy(), generator=step_generator(0, 1, 2), progress=0.0)[0].weak)
+        views.append(
+            maker.make(torch.arange(4).numpy(), generator=torch.Generator().manual_seed(3), progress=0.0)[0].weak
+        )
     assert torch.equal(views[0], views[1]) and torch.equal(views[0], views[2])
+
+
+def test_the_strong_view_has_a_crop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    crops: list[WeakParameters] = []
+    draw = ImageViews.draw_weak
+
+    def draw_and_keep(*args: Any) -> WeakParameters:
+        crops.append(draw(*args))
+        return crops[-1]
+
+    monkeypatch.setattr(ImageViews, "draw_weak", draw_and_keep)
+    maker, _ = _digit_batches("ahil")
+    maker.make(torch.arange(40).numpy(), generator=torch.Generator().manual_seed(0), progress=0.0)
+    weak, strong = crops
+    same = (weak.down == strong.down) & (weak.right == strong.right)
+    assert 0.05 < same.double().mean() < 0.2  # 1 in 9 by chance
 
 
 def test_prediction_leaves_the_model_as_it_was() -> None:
@@ -130,9 +143,9 @@ def test_running_means_are_means_over_all_instances() -> None:
         log_p = torch.full((n, 2), 0.5).log()
         trust = torch.full((n,), n / 6)
         parts = {"loss": torch.tensor(loss), "log_p": log_p, "trust": trust, "pseudo_labels": torch.zeros(n)}
-        means.add_step(parts, torch.tensor([0, 1] * (n // 2)))
+        means.add_step(parts, n, torch.tensor([0, 1] * (n // 2)))
     read = means.read()
-    assert read["loss"] == 2.0
+    assert read["loss"] == (2 * 1.0 + 6 * 3.0) / 8
     assert read["entropy"] == pytest.approx(1.0)
     assert read["trust"] == pytest.approx((2 * 2 / 6 + 6 * 1) / 8)
     assert read["trusted"] == pytest.approx(6 / 8)
@@ -143,7 +156,7 @@ def test_running_means_are_means_over_all_instances() -> None:
 def test_the_first_step_that_is_not_finite_is_named() -> None:
     means = RunningMeans(torch.device("cpu"))
     for loss in (1.0, math.nan, 1.0, math.inf):
-        means.add_step({"loss": torch.tensor(loss), "log_p": torch.zeros(1, 2)}, None)
+        means.add_step({"loss": torch.tensor(loss)}, 1, None)
     with pytest.raises(LLPError, match="not finite at step 2 of epoch 4"):
         means.check_finite(3)
 
@@ -152,5 +165,5 @@ def test_metrics_do_not_wait_for_a_gpu() -> None:
     with FakeTensorMode(), torch.device("cuda"):
         means = RunningMeans(torch.device("cuda"))
         parts = {"loss": torch.zeros(()), "log_p": torch.zeros(4, 3), "trust": torch.zeros(4)}
-        means.add_step(parts | {"pseudo_labels": torch.zeros(4)}, torch.zeros(4, dtype=torch.long))
+        means.add_step(parts | {"pseudo_labels": torch.zeros(4)}, 4, torch.zeros(4, dtype=torch.long))
     assert means.totals["trust"].device.type == "cuda"

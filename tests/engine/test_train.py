@@ -3,12 +3,14 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from torchllp import Bags, Compute, Instances, LLPError, Recipe, create_method, create_model, load_dataset, train
 from torchllp.engine.train import Observer, Outcome
+from torchllp.methods.method import Method
 
 QUICK = Recipe(epochs=2, instances_per_step=256)
 ONE_THREAD = Compute(device="cpu")
@@ -78,6 +80,30 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_threads_are_used_and_given_back() -> None:
+    seen = set()
+
+    class Look(Observer):
+        def on_step(self, epoch, step, num_steps) -> None:
+            seen.add(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    run("dllp", compute=Compute(device="cpu", threads=2), observer=Look())
+    assert seen == {2} and torch.get_num_threads() == before
+
+
+def test_a_method_may_return_its_loss_alone() -> None:
+    class Plain(Method):
+        def forward(self, model, batch):
+            return {"loss": model(batch.weak).square().mean()}
+
+    data = load_dataset("digits")
+    assert data.train.labels is not None
+    model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
+    outcome = train(model, Plain(), data, Bags.random(data.train.labels.numpy(), 64, 0), recipe=QUICK)
+    assert outcome.metrics[1]["train/loss"] < outcome.metrics[0]["train/loss"]
+
+
 def test_a_module_of_ones_own_with_dropout() -> None:
     def build() -> nn.Module:
         torch.manual_seed(1)
@@ -91,14 +117,14 @@ def test_a_module_of_ones_own_with_dropout() -> None:
 def test_the_model_is_that_of_the_chosen_epoch() -> None:
     outcome = run(recipe=Recipe(epochs=6, instances_per_step=512, lr=1.0))
     scores = [row["held_out/bag_kl"] for row in outcome.metrics]
-    assert outcome.state["chosen"]["epoch"] == scores.index(min(scores)) + 1
+    assert outcome.chosen == outcome.metrics[scores.index(min(scores))]
     chosen = outcome.state["chosen"]["ema"]
     assert all(torch.equal(chosen[key], value) for key, value in outcome.model.state_dict().items())
 
 
 def test_with_nothing_held_out_the_last_epoch_counts() -> None:
     outcome = run(held_out=None)
-    assert outcome.state["chosen"] is None
+    assert outcome.chosen is None
     last = {key.removeprefix("module."): value for key, value in outcome.state["ema"].items()}
     assert all(torch.equal(last[key], value) for key, value in outcome.model.state_dict().items())
 
@@ -145,7 +171,7 @@ def test_bags_of_any_size_and_unlabelled_bags() -> None:
 def test_other_recipes_and_precisions(change) -> None:
     outcome = run(**change)
     assert outcome.metrics[-1]["train/loss"] < outcome.metrics[0]["train/loss"]
-    assert not same(outcome, run()) or "compute" in change
+    assert outcome.metrics != run().metrics
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
@@ -160,6 +186,8 @@ def test_compiled_models_train_and_save_plain_weights() -> None:
 def test_a_loss_that_is_not_finite_stops_the_run() -> None:
     with pytest.raises(LLPError, match=r"the loss was not finite at step \d+ of epoch 1: try a smaller learning rate"):
         run(recipe=Recipe(epochs=2, lr=1e30))
+    with pytest.raises(LLPError, match=r"held_out/bag_kl were not finite after epoch 1"):
+        run(recipe=Recipe(epochs=1, steps_per_epoch=1, lr=1e38))
 
 
 def test_bags_of_other_data_are_refused() -> None:
@@ -167,6 +195,25 @@ def test_bags_of_other_data_are_refused() -> None:
         run(bags=Bags.from_table([0, 0, 1, 1], {0: [0.1] * 10, 1: [0.1] * 10}))
     with pytest.raises(LLPError, match="the bags have 2 classes and digits has 10"):
         run(bags=Bags.from_table([0] * 1437, {0: [0.5, 0.5]}))
+
+
+def test_held_out_bags_must_be_others_and_labelled() -> None:
+    ids = [row % 30 for row in range(1437)]
+    bags = Bags.from_table(ids, {bag: [0.1] * 10 for bag in range(25)}, unlabelled="keep")
+    with pytest.raises(LLPError, match="some instances of held-out bags are in the bags to be trained on"):
+        run(bags=bags, held_out=bags.select(np.arange(3)))
+    with pytest.raises(LLPError, match="some of the held-out bags have no known proportions"):
+        run(bags=bags.select(np.arange(20)), held_out=bags.select(np.arange(20, 30)))
+
+
+def test_labels_and_outputs_must_fit() -> None:
+    data = load_dataset("digits")
+    with pytest.raises(LLPError, match="digits has 1437 instances and 3 labels"):
+        run(data=replace(data, train=Instances(data.train.inputs, torch.zeros(3, dtype=torch.long))))
+    with pytest.raises(LLPError, match="the labels of digits must be from 0 to 9"):
+        run(data=replace(data, train=Instances(data.train.inputs, torch.full((1437,), 10))))
+    with pytest.raises(LLPError, match=r"output for one instance has shape \(1, 5\) and should have \(1, 10\)"):
+        run(model=create_model("mlp", num_classes=5, input_shape=(1, 8, 8)))
 
 
 def test_predictions_for_new_instances() -> None:

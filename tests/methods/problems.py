@@ -32,7 +32,7 @@ def random_bags(
 def with_unlabelled(batch: BagBatch, unlabelled: Tensor) -> BagBatch:
     """The same batch, nothing known of some of its bags."""
     proportions = batch.proportions.masked_fill(unlabelled[:, None], 0.0)
-    return replace(batch, proportions=proportions, is_labelled=~unlabelled, num_bags=None)
+    return replace(batch, proportions=proportions, is_labelled=~unlabelled, num_bags=None, num_labelled_instances=None)
 
 
 def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
@@ -52,4 +52,5 @@ def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
         is_labelled=batch.is_labelled[bags],
         num_bags=float(batch.num_bags) / num_ranks,
         num_instances=batch.num_instances / num_ranks,
+        num_labelled_instances=float(batch.num_labelled_instances) / num_ranks,
     )

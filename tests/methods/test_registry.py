@@ -22,8 +22,25 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
 
 
 def test_an_unknown_number_gets_the_known_ones() -> None:
-    with pytest.raises(LLPError, match=r"'ahil' has no number 'lambda': it takes instance_weight, beta_bag"):
+    with pytest.raises(LLPError, match=r"'ahil' has no option 'lambda': it has instance_weight, beta_bag"):
         create_method("ahil", **{"lambda": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weigh_bags": "no"}, "weigh_bags must be true or false, not 'no'"),
+        ({"weigh_bags": 1}, "weigh_bags must be true or false, not 1"),
+        ({"beta_bag": "abc"}, "beta_bag must be a finite number, not 'abc'"),
+        ({"beta_bag": True}, "beta_bag must be a finite number, not True"),
+        ({"instance_weight": float("inf")}, "instance_weight must be a finite number, not inf"),
+        ({"instance_weight": -1}, "instance_weight must be 0 or above, not -1"),
+        ({"bag_weighting": 3}, "bag_weighting must be a word, not 3"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused(options, message: str) -> None:
+    with pytest.raises(LLPError, match=message):
+        create_method("ahil", **options)
 
 
 def test_listing_needs_no_torch() -> None:

@@ -219,7 +219,12 @@ class MethodTester:
                     return mode.from_tensor(x).to("cuda")
 
                 names = ("weak", "strong", "bag_index", "proportions", "is_labelled", "labels")
-                on_gpu = replace(batch, num_bags=6.0, **{name: fake(getattr(batch, name)) for name in names})
+                on_gpu = replace(
+                    batch,
+                    num_bags=6.0,
+                    num_labelled_instances=21.0,
+                    **{name: fake(getattr(batch, name)) for name in names},
+                )
                 with torch.device("cuda"):
                     model, method = nn.Linear(4, 4), create_method(self.name, **numbers).to("cuda")
                 parts = method(model, on_gpu)

@@ -13,7 +13,7 @@ import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
 
 from methods.problems import random_bags, share_of
-from torchllp.engine.distributed import sync_batch_norm
+from methods.sync_batch_norm import sync_batch_norm
 from torchllp.engine.train import Learner
 from torchllp.methods import create_method
 

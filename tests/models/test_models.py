@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from fake_gpu import backward_by_hand
@@ -205,14 +206,76 @@ def test_wide_resnet_block_without_its_branch():
     nn.init.zeros_(first.conv2.weight)
     nn.init.zeros_(second.conv2.weight)
     y = first(x)
-    torch.testing.assert_close(y, first.shortcut(nn.functional.leaky_relu(first.norm1(x), 0.1)))
+    torch.testing.assert_close(y, first.shortcut(functional.leaky_relu(first.norm1(x), 0.1)))
     assert torch.equal(second(y), y)
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """The model in evaluation, as after a training: no batch norm is the identity."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias)
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return model.eval()
+
+
+class ByHand:
+    """Layers as functions of a model's weights."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = model.state_dict()
+
+    def conv(self, x: torch.Tensor, key: str, stride: int = 1) -> torch.Tensor:
+        weight = self.weights[f"{key}.weight"]
+        return functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    def activated(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        names = ("running_mean", "running_var", "weight", "bias")
+        return functional.leaky_relu(functional.batch_norm(x, *(self.weights[f"{key}.{name}"] for name in names)), 0.1)
+
+    def linear(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        return functional.linear(x, self.weights[f"{key}.weight"], self.weights[f"{key}.bias"])
+
+
+@pytest.mark.parametrize(("name", "blocks_a_group"), [("wrn-10-1", 1), ("wrn-16-2", 2)])
+def test_wide_resnet_by_hand(name: str, blocks_a_group: int):
+    model = trained(create_model(name, num_classes=5, input_shape=(3, 16, 16)))
+    hand, x = ByHand(model), torch.randn(4, 3, 16, 16)
+    y = hand.conv(x, "body.0")
+    for block in range(3 * blocks_a_group):
+        key, stride = f"body.{block + 1}", 2 if block in (blocks_a_group, 2 * blocks_a_group) else 1
+        inner = hand.activated(y, f"{key}.norm1")
+        past = hand.conv(inner, f"{key}.shortcut", stride) if f"{key}.shortcut.weight" in hand.weights else y
+        inner = hand.activated(hand.conv(inner, f"{key}.conv1", stride), f"{key}.norm2")
+        y = past + hand.conv(inner, f"{key}.conv2")
+    y = hand.activated(y, f"body.{3 * blocks_a_group + 1}").mean((2, 3))
+    torch.testing.assert_close(model(x), hand.linear(y, "head"), rtol=1e-4, atol=1e-4)
+
+
+def test_small_cnn_by_hand():
+    model = trained(create_model("small-cnn", num_classes=5, input_shape=(3, 9, 9)))
+    hand, x = ByHand(model), torch.randn(4, 3, 9, 9)
+    y = functional.max_pool2d(hand.activated(hand.conv(x, "body.0"), "body.1"), 2)
+    y = functional.max_pool2d(hand.activated(hand.conv(y, "body.4"), "body.5"), 2)
+    y = hand.activated(hand.conv(y, "body.8"), "body.9").mean((2, 3))
+    torch.testing.assert_close(model(x), hand.linear(y, "head"), rtol=1e-4, atol=1e-4)
+
+
+def test_mlp_by_hand():
+    model = create_model("mlp", num_classes=5, input_shape=(2, 3))
+    hand, x = ByHand(model), torch.randn(4, 2, 3)
+    y = hand.linear(hand.linear(x.flatten(1), "body.1").relu(), "body.3").relu()
+    torch.testing.assert_close(model(x), hand.linear(y, "head"))
 
 
 @pytest.mark.parametrize(("stem", "expected"), [("small", (64, 32, 32)), ("imagenet", (64, 8, 8))])
 def test_resnet_stems(stem: str, expected: tuple[int, ...]):
     body = create_model("resnet18", num_classes=3, input_shape=(5, 32, 32), stem=stem).body
     assert body.maxpool(body.relu(body.bn1(body.conv1(torch.randn(2, 5, 32, 32))))).shape[1:] == expected
+    fan_out = body.conv1.weight[:, 0].numel()
+    assert body.conv1.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
 
 
 class Own(nn.Module):
@@ -281,9 +344,9 @@ class TestFeaturesOf:
         ("wrn-27-2", {}, "a wide ResNet's depth is 6n + 4 (10, 16, 22, 28, ...), not 27"),
         ("wrn-4-2", {}, "a wide ResNet's depth is 6n + 4 (10, 16, 22, 28, ...), not 4"),
         ("wrn-28-0", {}, "a wide ResNet's width is at least 1, not 0"),
-        ("mlp", {"stem": "imagenet"}, "model 'mlp' has no option 'stem' (its options: none)"),
-        ("wrn-28-2", {"depth": 40}, "model 'wrn-28-2' has no option 'depth' (its options: bn_momentum)"),
-        ("resnet18", {"in_channels": 4}, "model 'resnet18' has no option 'in_channels' (its options: stem)"),
+        ("mlp", {"stem": "imagenet"}, "model 'mlp' has no option 'stem': it has none"),
+        ("wrn-28-2", {"depth": 40}, "model 'wrn-28-2' has no option 'depth': it has bn_momentum"),
+        ("resnet18", {"in_channels": 4}, "model 'resnet18' has no option 'in_channels': it has stem"),
         ("resnet18", {"stem": "big"}, "a ResNet's stem is 'small' or 'imagenet', not 'big'"),
         ("mlp", {"num_classes": 1}, "a model needs at least two classes, not num_classes=1"),
         (
@@ -291,6 +354,11 @@ class TestFeaturesOf:
             {"input_shape": (5,)},
             "model 'small-cnn' reads images of shape (channels, height, width), but the instances have shape (5,): "
             "take 'mlp' for them",
+        ),
+        (
+            "small-cnn",
+            {"input_shape": (1, 8, 3)},
+            "model 'small-cnn' halves images twice, so (1, 8, 3) is too small: take 'mlp' for it",
         ),
     ],
 )

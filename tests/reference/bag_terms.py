@@ -26,7 +26,6 @@ def bag_loss(P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool
     total, weights = torch.zeros((), dtype=P.dtype), 0.0
     for i, rows in enumerate(bags):
         if not is_labelled[i]:
-            weights += len(rows) if weighting == "size" else 0
             continue
         mean = sum(P[j] for j in rows) / len(rows)
         cross_entropy = torch.zeros((), dtype=P.dtype)

@@ -15,6 +15,7 @@ app = App(
     help="Learning from label proportions: a classifier of single instances from bags whose class shares are known.",
     version=lambda: version("torchllp"),
     help_flags=["--help", "-h"],
+    result_action="return_value",
 )
 app.command("torchllp.cli.train:train", name="train", help="Train a classifier from bags and their proportions.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
@@ -27,6 +28,10 @@ app.register_install_completion_command(help="Install completion of commands and
 
 class Terminated(BaseException):
     """SIGTERM, as an exception that unwinds the stack."""
+
+
+class Misuse(LLPError):
+    """A command line that makes no sense."""
 
 
 @app.meta.default
@@ -46,7 +51,13 @@ def _launch(
     except LLPError as error:
         if debug:
             raise
-        return fail(str(error))
+        return fail(str(error), code=2 if isinstance(error, Misuse) else 1)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a path that cannot be read or written
+        if debug:
+            raise
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ def evaluate(
     *,
     weights: Literal["chosen", "last"] | None = None,
     raw: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Show how good a run's classifier is, on the test instances of its data set and on its held-out bags.
@@ -26,20 +27,23 @@ def evaluate(
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw
         Use the weights as optimised, not their moving average.
+    device
+        auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     as_json
         Print the numbers as JSON.
     """
     from torchllp.engine.evaluate import held_out_errors, predict
     from torchllp.engine.precision import pick_device
     from torchllp.engine.train import image_views
+    from torchllp.job import Job
     from torchllp.metrics import accuracy, calibration_error, confusion_matrix, f1_scores
     from torchllp.run import Run
 
     opened = Run.open(run)
-    job = opened.job()
-    device = pick_device(job.config.compute.device)
-    model = opened.load_model(weights, raw=raw).to(device)
-    data = job.data.to(device)
+    job = Job.of(opened)
+    where = pick_device(device)
+    model = opened.load_model(weights, raw=raw).to(where)
+    data = job.data.to(where)
     views = image_views(data, job.config.recipe)
     numbers: dict[str, float] = {}
     if job.held_out is not None:

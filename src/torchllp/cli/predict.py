@@ -21,6 +21,7 @@ def predict(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     weights: Literal["chosen", "last"] | None = None,
     raw: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
 ) -> None:
     """Classify instances with a run's classifier: one CSV row an instance with its class and all probabilities.
 
@@ -37,38 +38,40 @@ def predict(
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw
         Use the weights as optimised, not their moving average.
+    device
+        auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     """
     from torchllp.data import load_dataset
     from torchllp.engine.checkpoint import write_atomically
     from torchllp.engine.evaluate import predict as predict_instances
     from torchllp.engine.precision import pick_device
-    from torchllp.engine.train import image_views
     from torchllp.run import Run
+    from torchllp.views.image import ImageViews
 
     opened = Run.open(run)
-    device = pick_device(opened.config.compute.device)
-    model = opened.load_model(weights, raw=raw).to(device)
-    data = load_dataset(opened.config.data.dataset)
+    known = opened.description
     if images is not None:
-        inputs = _read_images(images, data.input_shape)
-    elif data.test is not None:
-        inputs = data.test.inputs
+        inputs = _read_images(images, tuple(known["model"]["input_shape"]))
     else:
-        raise LLPError(f"{data.name} has no test instances: name a file to classify")
-    probabilities = predict_instances(model, image_views(data, opened.config.recipe), inputs.to(device)).exp()
+        test = load_dataset(known["data"]["dataset"]).test
+        if test is None:
+            raise LLPError(f"{known['data']['dataset']} has no test instances: name a file to classify")
+        inputs = test.inputs
+    where = pick_device(device)
+    views = ImageViews(mean=tuple(known["data"]["mean"]), std=tuple(known["data"]["std"]))
+    model = opened.load_model(weights, raw=raw).to(where)
+    probabilities = predict_instances(model, views, inputs.to(where)).exp()
+    class_names = known["data"]["class_names"]
 
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["row", "class", *(f"p({name})" for name in data.class_names)])
+    table.writerow(["row", "class", *(f"p({name})" for name in class_names)])
     for row, (best, values) in enumerate(zip(probabilities.argmax(1).tolist(), probabilities.tolist(), strict=True)):
-        table.writerow([row, data.class_names[best], *(f"{value:.6g}" for value in values)])
+        table.writerow([row, class_names[best], *(f"{value:.6g}" for value in values)])
     if output is None:
         sys.stdout.write(text.getvalue())
     else:
-        try:
-            write_atomically(output, text.getvalue().encode())
-        except OSError as error:
-            raise LLPError(f"{output}: cannot be written ({error.strerror})") from error
+        write_atomically(output, text.getvalue().encode())
 
 
 def _read_images(path: Path, shape: tuple[int, ...]) -> "Tensor":

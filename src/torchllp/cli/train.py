@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
-from torchllp.cli.progress import show_progress
-from torchllp.config import Compute, Config, DataConfig, Options, Recipe, read_toml
-from torchllp.errors import LLPError
+from torchllp.config import Compute, Config, DataConfig, Named, Options, Recipe, read_toml
 from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def train(
     compare: Annotated[list[str] | None, Repeated] = None,
     overwrite: Annotated[bool, Flag] = False,
     resume: Path | None = None,
-    preset: str = "quick",
+    preset: str | None = None,
     config: Path | None = None,
     data: Annotated[DataConfig | None, Parameter(name="*")] = None,
     recipe: Annotated[Recipe | None, Parameter(name="*")] = None,
@@ -64,14 +63,14 @@ def train(
     resume
         Continue this run from its last whole epoch, exactly.
     preset
-        Recipe: quick, paper or reference (the paper's published code).
+        Recipe: quick, paper or reference (the paper's published code). [default: quick]
     config
         TOML file like a run's config.toml.
     """
     if resume is not None:
-        others = (method, set, model, model_set, seed, run, init_from, compare, config, data, recipe, compute)
+        others = (method, set, model, model_set, seed, run, init_from, compare, preset, config, data, recipe, compute)
         if overwrite or any(value is not None for value in others):
-            raise LLPError("--resume continues a run by its own settings: leave the other options out")
+            raise Misuse("--resume continues a run by its own settings: leave the other options out")
         _show_results([_train_or_stop(None, resume, overwrite=False)])
         return
     flags: dict[str, Any] = {
@@ -82,12 +81,15 @@ def train(
     flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
     flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
     flags |= {"seed": seed} if seed is not None else {}
-    flags |= {"init_from": str(init_from)} if init_from is not None else {}
-    main = Config.layered(find_preset(preset), read_toml(config) if config else {}, flags)
+    flags |= {"init_from": str(init_from.absolute())} if init_from is not None else {}
+    main = Config.layered(find_preset(preset or "quick"), read_toml(config) if config else {}, flags)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:
-        configs[path.with_name(f"{path.name}-{name}")] = Config.layered(main.model_dump(), {"method": {"name": name}})
+        other = main.model_copy(update={"method": Named(name=name)})
+        if other in configs.values():
+            raise Misuse(f"--compare {name}: that is what is trained already")
+        configs[path.with_name(f"{path.name}-{name}")] = other
     _check_all(configs, overwrite=overwrite)
     runs = [_train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
     _show_results(runs)
@@ -113,7 +115,7 @@ def _options(flag: str, pairs: list[str] | None) -> Options:
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise LLPError(f"{flag} takes NAME=VALUE, not {pair!r}")
+            raise Misuse(f"{flag} takes NAME=VALUE, not {pair!r}")
         options[key.replace("-", "_")] = _plain(value)
     return options
 
@@ -131,49 +133,52 @@ def _plain(value: str) -> bool | int | float | str:
 
 def _train_or_stop(config: Config | None, path: Path, *, overwrite: bool) -> "Run":
     """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way."""
-    from torchllp import run as runs
+    from torchllp import job
+    from torchllp.cli.progress import show_progress
+    from torchllp.run import Run
 
     try:
         with show_progress() as observer:
             if config is None:
-                return runs.resume(path, observer=observer)
-            return runs.start(config, path, overwrite=overwrite, observer=observer)
+                return job.resume(path, observer=observer)
+            return job.start(config, path, overwrite=overwrite, observer=observer)
     except BaseException as error:
+        run = Run(path)
         stopped = not isinstance(error, Exception)
-        if stopped and (path / "config.toml").is_file():
-            console.print(f"stopped; continue by: llp train --resume {path}", markup=False, soft_wrap=True)
+        if stopped and run.config_file.is_file():
+            console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
         raise
+
+
+def _label(run: "Run") -> str:
+    """A run's method, with the options that are not its defaults."""
+    method = run.summary["method"]
+    options = ", ".join(f"{name}={value}" for name, value in method["options"].items())
+    return f"{method['name']} ({options})" if options else method["name"]
 
 
 def _show_results(runs: "list[Run]") -> None:
     """The table of all runs, the curves of the first beside the accuracy of the others, and where they are."""
-    from torchllp.engine.train import CHOSEN_BY
     from torchllp.report.curves import save_curves
 
     rows = []
     for run in runs:
-        summary = run.summary
-        accuracy = summary["accuracy"]
-        rows.append(
-            (
-                summary["method"]["name"],
-                str(summary["bag_size"]),
-                *(percent(accuracy.get(name)) for name in ("last", "chosen", "oracle")),
-                str(run.path),
-            )
+        accuracy = run.summary["accuracy"]
+        shown = (percent(accuracy.get(name)) for name in ("last", "chosen", "oracle"))
+        rows.append((_label(run), str(run.summary["bag_size"]), *shown, str(run.path)))
+    first = runs[0]
+    if len(runs) > 1 or not first.curves_file.exists():  # a finished run that is resumed has its picture
+        save_curves(
+            first.curves_file,
+            {_label(run): run.metrics() for run in runs},
+            title=f"{_label(first)} on {first.summary['dataset']}, bags of {first.summary['bag_size']}",
+            chosen=first.summary["metrics"].get("chosen"),
         )
-    main = runs[0].summary
-    save_curves(
-        runs[0].curves_file,
-        {run.summary["method"]["name"]: run.metrics() for run in runs},
-        title=f"{main['method']['name']} on {main['dataset']}, bags of {main['bag_size']}",
-        chosen_by=CHOSEN_BY,
-    )
     columns = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "run"]
-    show_table(columns, rows, title=f"Test accuracy on {main['dataset']}")
+    show_table(columns, rows, title=f"Test accuracy on {first.summary['dataset']}")
     console.print(
         "chosen: the epoch with the smallest error on held-out bags; oracle: the best epoch by test labels, "
         "which nobody has in practice",
         style="dim",
     )
-    console.print(f"curves: {runs[0].curves_file}", markup=False, soft_wrap=True)
+    console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from torchllp.bags import Bags
+from torchllp.randomness import seed_of
 
 
 def plan_pass(sizes: np.ndarray, budget: int, generator: np.random.Generator) -> list[np.ndarray]:
@@ -35,6 +36,6 @@ def plan_epoch(
     steps: list[np.ndarray] = []
     passes = 0
     while not steps or (steps_per_epoch is not None and len(steps) < steps_per_epoch):
-        steps += plan_pass(bags.sizes, budget, np.random.default_rng([seed, epoch, passes]))
+        steps += plan_pass(bags.sizes, budget, np.random.default_rng(seed_of("order", seed, epoch, passes)))
         passes += 1
     return steps[:steps_per_epoch]

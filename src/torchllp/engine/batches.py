@@ -21,7 +21,10 @@ class BatchMaker:
         self.is_labelled = torch.tensor(bags.is_labelled, device=self.device)
 
     def _move(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()  # a copy from pageable memory may wait for the device
+        return tensor.to(self.device, non_blocking=True)
 
     def make(self, bags: np.ndarray, *, generator: torch.Generator, progress: float) -> tuple[BagBatch, Tensor | None]:
         """The batch of these bags, and the true labels where they exist, for the metrics and not for the method."""
@@ -30,7 +33,7 @@ class BatchMaker:
         inputs = self.train.inputs.index_select(0, rows)
         labels = None if self.train.labels is None else self.train.labels.index_select(0, rows)
         size = inputs.shape[-2:]
-        weak = self.views.draw_weak(len(members), size, generator).prepare().to(self.device)
+        weak = self.views.draw_weak(len(members), size, generator).to(self.device)
         strong = None  # drawn after the weak view, so that every method sees the same weak views
         if "strong" in self.method.views:
             strong = self.views.draw_strong(len(members), size, generator).prepare().to(self.device)
@@ -45,5 +48,6 @@ class BatchMaker:
             progress=progress,
             generator=generator,
             num_bags=max(1, int(self.bags.is_labelled[bags].sum())),
+            num_labelled_instances=max(1, int(self.bags.sizes[bags][self.bags.is_labelled[bags]].sum())),
         )
         return batch, labels

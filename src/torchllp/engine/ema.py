@@ -22,7 +22,8 @@ class EMA(AveragedModel):
     def __init__(self, model: nn.Module, decay: float) -> None:
         def average(averaged: Sequence[Tensor], current: Sequence[Tensor], _: Tensor | int) -> None:
             # n_averaged lives on the CPU, so reading it does not wait for the device.
-            weight = 1 - warmed_up_decay(decay, int(self.n_averaged))
+            weight = 1 - warmed_up_decay(decay, int(self.n_averaged) - 1)
             torch._foreach_lerp_(list(averaged), list(current), weight)
 
         super().__init__(model, multi_avg_fn=average)
+        self.n_averaged.fill_(1)  # the first weights are in the average: step 0 averages and does not copy

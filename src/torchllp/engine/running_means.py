@@ -27,19 +27,23 @@ class RunningMeans:
         self.totals[name] = self.totals[name] + total if name in self.totals else total
         self.counts[name] = self.counts.get(name, 0) + count
 
-    def add_step(self, parts: dict[str, Tensor], labels: Tensor | None) -> None:
-        """Take in what a method returned. ``labels`` are the true ones, for looking at only, where they exist."""
+    def add_step(self, parts: dict[str, Tensor], num_instances: int, labels: Tensor | None) -> None:
+        """Take in what a method returned. ``labels`` are the true ones, for looking at only, where they exist.
+
+        A scalar counts once for each of the step's instances, so that a short last step counts for less.
+        """
         for name, value in parts.items():
             if name not in PER_INSTANCE:
-                self._add(name, value, 1)
-        log_p = parts["log_p"]
-        self._add("entropy", normalized_entropy(log_p).sum(), len(log_p))
+                self._add(name, value * num_instances, num_instances)
+        if "log_p" in parts:
+            self._add("entropy", normalized_entropy(parts["log_p"]).sum(), num_instances)
         if "trust" in parts:
-            self._add("trust", parts["trust"].sum(), len(log_p))
-            self._add("trusted", (parts["trust"] >= TRUSTED).sum(), len(log_p))
+            self._add("trust", parts["trust"].sum(), num_instances)
+            self._add("trusted", (parts["trust"] >= TRUSTED).sum(), num_instances)
         if labels is not None:
             num_known = (labels >= 0).sum()
-            self._add("accuracy", (log_p.argmax(1) == labels).sum(), num_known)
+            if "log_p" in parts:
+                self._add("accuracy", (parts["log_p"].argmax(1) == labels).sum(), num_known)
             if "pseudo_labels" in parts:
                 self._add("pseudo_label_accuracy", (parts["pseudo_labels"] == labels).sum(), num_known)
         bad = torch.where(parts["loss"].detach().isfinite(), torch.inf, float(self.num_steps))

@@ -15,17 +15,19 @@ from torchllp.config import Compute, Recipe
 from torchllp.data.dataset import Dataset
 from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
+from torchllp.engine.checks import check_epoch, check_fit
 from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
-from torchllp.engine.randomness import seed_of, step_generator
+from torchllp.engine.process import borrowed_process
 from torchllp.engine.running_means import RunningMeans
-from torchllp.errors import LLPError
 from torchllp.methods.method import Method
+from torchllp.randomness import seed_of
 from torchllp.views.image import ImageViews
 
 State = dict[str, Any]
+Row = dict[str, float]
 CHOSEN_BY = "held_out/bag_kl"
 """The metric whose smallest value marks the chosen epoch."""
 
@@ -39,8 +41,11 @@ class Observer:
     def on_step(self, epoch: int, step: int, num_steps: int) -> None:
         """After each step, which may still be running on the device."""
 
-    def on_epoch(self, row: dict[str, float], state: State) -> None:
-        """After each epoch: its metrics, and all that is needed to go on from here."""
+    def on_epoch(self, row: Row, state: State) -> None:
+        """After each epoch: its metrics, and all that is needed to go on from here.
+
+        The tensors of ``state`` are those being trained: save or copy them before returning.
+        """
 
 
 class Learner(nn.Module):
@@ -61,11 +66,16 @@ class Outcome:
 
     model: nn.Module
     """The averaged model at the chosen epoch, or at the last one where nothing was held out."""
-    metrics: list[dict[str, float]]
+    metrics: list[Row]
     """One row an epoch of this call (a resumed training has the rows since it was resumed)."""
     state: State
     """All that is needed to train on from here."""
     views: ImageViews
+
+    @property
+    def chosen(self) -> Row | None:
+        """The metrics of the chosen epoch; None where nothing was held out."""
+        return self.state["chosen"] and self.state["chosen"]["row"]
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of raw instances like those trained on, ``[N, C]``."""
@@ -78,14 +88,6 @@ def image_views(data: Dataset, recipe: Recipe) -> ImageViews:
     return ImageViews(
         mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment
     )
-
-
-def _check_fit(data: Dataset, *all_bags: Bags | None) -> None:
-    for bags in all_bags:
-        if bags is not None and len(bags.bag_of) != len(data.train):
-            raise LLPError(f"the bags are over {len(bags.bag_of)} instances and {data.name} has {len(data.train)}")
-        if bags is not None and bags.num_classes != len(data.class_names):
-            raise LLPError(f"the bags have {bags.num_classes} classes and {data.name} has {len(data.class_names)}")
 
 
 def train(
@@ -109,13 +111,11 @@ def train(
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
     data = data.to(device)
-    _check_fit(data, bags, held_out)
-    if method.uses_labels and data.train.labels is None:
-        raise LLPError(f"{type(method).__name__} needs the labels of the training instances, and there are none")
     views = image_views(data, recipe)
+    model.to(device)
+    check_fit(model, method, data, views, bags, held_out)
     batches = BatchMaker(data.train, bags, views, method)
 
-    model.to(device)
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
     learner = Learner(model, method.to(device))
@@ -134,11 +134,9 @@ def train(
         optimizer.load_state_dict(state["optimizer"])
         precision.scaler.load_state_dict(state["scaler"])
 
-    rows: list[dict[str, float]] = []
+    rows: list[Row] = []
     observer.on_start(epochs_done, recipe.epochs)
-    with torch.random.fork_rng(
-        [device] if device.type == "cuda" else []
-    ):  # the caller's random numbers are left as they were
+    with borrowed_process(device, compute.threads):
         for epoch in range(epochs_done, recipe.epochs):
             started = time.perf_counter()
             method.start_epoch(bags, epoch, seed)
@@ -148,9 +146,9 @@ def train(
             means = RunningMeans(device)
             learner.train()
             for step, bags_of_step in enumerate(steps):
-                torch.manual_seed(seed_of(seed, epoch, step))  # for dropout and the like
                 progress = (epoch + step / len(steps)) / recipe.epochs
-                generator = step_generator(seed, epoch, step)
+                generator = torch.Generator().manual_seed(seed_of("views and method", seed, epoch, step))
+                torch.manual_seed(seed_of("dropout", seed, epoch, step))
                 batch, labels = batches.make(bags_of_step, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
@@ -162,22 +160,22 @@ def train(
                 optimizer.zero_grad(set_to_none=True)
                 ema.update_parameters(model)
 
-                means.add_step(parts, labels)
+                means.add_step(parts, len(batch.bag_index), labels)
                 observer.on_step(epoch, step, len(steps))
             num_steps += len(steps)
             means.check_finite(epoch)
 
-            row: dict[str, float] = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
+            row: Row = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
             row |= {f"train/{name}": value for name, value in means.read().items()}
             row |= evaluate(ema.module, views, data.train, held_out, data.test)
             raw = evaluate(model, views, data.train, held_out, data.test)
             row |= {f"{name}_raw": value for name, value in raw.items()}
             row["seconds"] = time.perf_counter() - started
+            check_epoch(model, row)
             rows.append(row)
 
-            if CHOSEN_BY in row and (chosen is None or row[CHOSEN_BY] < chosen["score"]):
-                weights = {"ema": ema.module.state_dict(), "raw": model.state_dict()}
-                chosen = {"epoch": epoch + 1, "score": row[CHOSEN_BY], **deepcopy(weights)}
+            if CHOSEN_BY in row and (chosen is None or row[CHOSEN_BY] < chosen["row"][CHOSEN_BY]):
+                chosen = deepcopy({"row": row, "ema": ema.module.state_dict(), "raw": model.state_dict()})
             state = {
                 "epochs_done": epoch + 1,
                 "num_steps": num_steps,

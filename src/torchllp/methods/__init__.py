@@ -3,8 +3,7 @@
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from torchllp.errors import LLPError
-from torchllp.registry import Entry, Registry
+from torchllp.registry import Entry, Registry, check_options
 
 if TYPE_CHECKING:
     from torchllp.methods.method import Method
@@ -44,9 +43,5 @@ def create_method(name: str, **numbers: Any) -> "Method":
     >>> create_method("ahil", instance_weight=0.5, beta_bag=1.0, beta_instance=1.0)
     AHIL()
     """
-    known = method_numbers(name)
-    for key in numbers:
-        if key not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise LLPError(f"method {name!r} has no number {key!r}: {takes}")
+    check_options(f"method {name!r}", numbers, method_numbers(name))
     return METHODS.load(name)(**numbers)

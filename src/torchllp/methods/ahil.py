@@ -36,6 +36,8 @@ class AHIL(Method):
         bag_weighting: str = "equal",
     ) -> None:
         super().__init__()
+        if instance_weight < 0:
+            raise LLPError(f"instance_weight must be 0 or above, not {instance_weight}")
         for name, beta in (("beta_bag", beta_bag), ("beta_instance", beta_instance)):
             if not beta > 0:
                 raise LLPError(f"{name} must be above 0, not {beta}")

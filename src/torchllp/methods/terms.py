@@ -20,14 +20,14 @@ def bag_term(
 ) -> tuple[Tensor, Tensor]:
     """The bag-level loss (Eq. 2-3) and, detached, the same as a KL divergence, which is 0 when perfect.
 
-    Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over instances.
+    Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances.
     """
     num_bags = len(batch.proportions)
     log_mean = log_mean_probability(log_p, batch.bag_index, num_bags, logsumexp)
     proportions = torch.where(batch.is_labelled[:, None], batch.proportions.to(log_mean.dtype), 0.0)
     loss = proportion_loss(proportions, log_mean)
     if weighting == "size":
-        total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_instances
+        total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_labelled_instances
     else:
         total = loss.sum() / batch.num_bags
     return total, proportion_kl(proportions, log_mean.detach()).sum() / batch.num_bags

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchllp.errors import LLPError
-from torchllp.registry import Entry, Registry
+from torchllp.registry import Entry, Registry, check_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,10 +55,8 @@ def create_model(name: str, *, num_classes: int, input_shape: tuple[int, ...], *
     """
     build = partial(MODELS.load(name), *map(int, re.findall(r"\d+", name)))
     parameters = inspect.signature(build).parameters
-    known = [key for key, parameter in parameters.items() if parameter.default is not parameter.empty]
-    unknown = [key for key in options if key not in known]
-    if unknown:
-        raise LLPError(f"model {name!r} has no option {unknown[0]!r} (its options: {', '.join(known) or 'none'})")
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
+    check_options(f"model {name!r}", options, defaults)
     if num_classes < 2:
         raise LLPError(f"a model needs at least two classes, not num_classes={num_classes}")
     if "in_channels" not in parameters:
@@ -67,5 +65,9 @@ def create_model(name: str, *, num_classes: int, input_shape: tuple[int, ...], *
         raise LLPError(
             f"model {name!r} reads images of shape (channels, height, width), but the instances have shape "
             f"{tuple(input_shape)}: take 'mlp' for them"
+        )
+    if name == "small-cnn" and min(input_shape[1:]) < 4:
+        raise LLPError(
+            f"model 'small-cnn' halves images twice, so {tuple(input_shape)} is too small: take 'mlp' for it"
         )
     return build(in_channels=input_shape[0], num_classes=num_classes, **options)

@@ -45,7 +45,8 @@ class WideResNet(Classifier):
 class _Block(nn.Module):
     """Two 3x3 convolutions, each after batch norm and leaky ReLU, and a way past them.
 
-    The way past is the identity; where the shape changes, a 1x1 convolution of the activated input.
+    The way past is the identity; where the shape changes, a 1x1 convolution of the activated input. That is so in every
+    group, as in the original wide ResNet, while common FixMatch code takes the activated input in the first group only.
     """
 
     def __init__(self, before: int, after: int, stride: int, bn_momentum: float) -> None:

@@ -13,10 +13,10 @@ from torchllp.engine.checkpoint import write_atomically
 Rows = Sequence[Mapping[str, float]]
 
 
-def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen_by: str) -> None:
+def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen: Mapping[str, float] | None) -> None:
     """Draw the first run's curves, with the test accuracy of the others beside its own.
 
-    ``metrics`` is a run's name -> its rows; ``chosen_by`` the metric whose smallest value marks the chosen epoch.
+    ``metrics`` is a run's name -> its rows; ``chosen`` the row of the first run's chosen epoch.
     """
     name, rows = next(iter(metrics.items()))
     figure = Figure(figsize=(12, 3.9), layout="constrained", dpi=120)
@@ -38,8 +38,7 @@ def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen_b
     accuracy.set_title("Test accuracy of single instances")
     for other, its_rows in metrics.items():
         _line(accuracy, its_rows, "test/accuracy", other)
-    if chosen_by in rows[0] and "test/accuracy" in rows[0]:
-        chosen = min(rows, key=lambda row: row[chosen_by])
+    if chosen is not None and "test/accuracy" in chosen:
         label = f"{name}, chosen epoch: {chosen['test/accuracy']:.1%}"
         accuracy.plot(chosen["epoch"], chosen["test/accuracy"], "o", color="black", label=label)
     accuracy.yaxis.set_major_formatter(PercentFormatter(1))

@@ -1,8 +1,8 @@
 """RandAugment's operations on whole batches of uint8 images, with the results that Pillow gives for single ones.
 
 Each kernel takes images [n, C, H, W] of 1 or 3 channels and one argument an image; operations that are the same
-arithmetic with other numbers share one. The arithmetic is in integers, or in float32 where it is exact or rounds as
-Pillow's C code does, so CPU and GPU agree.
+arithmetic with other numbers share one. The arithmetic is in integers or float32, as in Pillow's C code. Autocontrast
+alone is Python in Pillow, whose longer sum of floats can end just below a whole level: one level less than here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def take_pixels(images: Tensor, index: Tensor) -> Tensor:
 def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel's range to 0 ... 255; a constant channel stays as it is."""
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
-    varies = high > low
-    low, span = torch.where(varies, low, 0), torch.where(varies, high - low, 255)
-    return ((images - low) * 255.0 / span).to(torch.uint8)
+    constant = low == high
+    span = (high - low).masked_fill(constant, 255)
+    return ((images - low.masked_fill(constant, 0)) * 255.0 / span).to(torch.uint8)
 
 
 def equalize(images: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def equalize(images: Tensor) -> Tensor:
 def tone(images: Tensor, mask: Tensor, threshold: Tensor) -> Tensor:
     """Posterize (keep the bits of `mask`) and solarize (invert from `threshold` on)."""
     images = images & _per_image(mask)
-    return images ^ -(images >= _per_image(threshold)).to(torch.uint8)
+    return images ^ _all_bits(images >= _per_image(threshold))
 
 
 def enhance(images: Tensor, factor: Tensor, grey: Tensor, mean: Tensor) -> Tensor:
@@ -86,9 +86,20 @@ def affine(images: Tensor, matrix: Tensor) -> Tensor:
     return take_pixels(framed.flatten(2), (row * (width + 2) + column).flatten(1).long()).view_as(images)
 
 
-def cutout(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Grey where both the row's and the column's mask (uint8, 0 or 255) are set. Bitwise: much faster than `where`."""
-    mask = rows[:, None, :, None] & columns[:, None, None, :]
+def crop(images: Tensor, down: Tensor, right: Tensor, flip: Tensor) -> Tensor:
+    """Shift each image, with what comes in from outside reflected, then flip it left to right: one gather."""
+    height, width = images.shape[2:]
+    rows, columns = _reflected(down, height), _reflected(right, width)
+    columns = torch.where(flip[:, None], columns.flip(1), columns)
+    index = rows[:, :, None] * width + columns[:, None, :]
+    return take_pixels(images.flatten(2), index.flatten(1)).view_as(images)
+
+
+def cutout(images: Tensor, centre: Tensor, side: Tensor) -> Tensor:
+    """Grey in a square around `centre` [n, 2] (row and column), clipped at the border."""
+    height, width = images.shape[2:]
+    row, column = centre.unbind(1)
+    mask = _covered(row, side, height)[:, None, :, None] & _covered(column, side, width)[:, None, None, :]
     return images ^ ((images ^ FILL) & mask)
 
 
@@ -101,9 +112,26 @@ def _per_image(value: Tensor) -> Tensor:
     return value[:, None, None, None]
 
 
+def _all_bits(condition: Tensor) -> Tensor:
+    """255 where the condition holds, else 0: to choose pixels bitwise, which is much faster than `where`."""
+    return condition.to(torch.uint8) * 255
+
+
+def _reflected(shift: Tensor, side: int) -> Tensor:
+    """The positions [n, side] that a shifted row or column of pixels is taken from."""
+    position = (torch.arange(side, device=shift.device) + shift[:, None]).abs()
+    return (side - 1) - (side - 1 - position).abs()
+
+
+def _covered(centre: Tensor, length: Tensor, side: int) -> Tensor:
+    """255 at the positions [n, side] that lie in a stretch around `centre`, else 0."""
+    distance = torch.arange(side, device=centre.device) - (centre - length // 2)[:, None]
+    return _all_bits((distance >= 0) & (distance < length[:, None]))
+
+
 def _blend(degenerate: Tensor, pixels: Tensor, factor: Tensor) -> Tensor:
-    """From `degenerate` (factor 0) to `pixels` (factor 1), cut down to whole levels."""
-    return (degenerate + _per_image(factor) * (pixels - degenerate)).to(torch.uint8)
+    """From `degenerate` (factor 0) to `pixels` (factor 1) or beyond, cut down to whole levels from 0 to 255."""
+    return (degenerate + _per_image(factor) * (pixels - degenerate)).clamp_(0, 255).to(torch.uint8)
 
 
 def _luma(pixels: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""The random parameters of the image views: drawn on the CPU, one row an image, then grouped by operation.
+"""The random parameters of the image views: drawn on the CPU, one row an image, then grouped by kernel.
 
 Two stages, because a device must never be asked how many images drew an operation. The drawn form (`WeakParameters`,
-`StrongParameters`) has one row an image and can be sliced; its `prepare()` sorts the images by operation on the CPU, so
-that what goes to the device is a fixed plan (`WeakPlan`, `StrongPlan`) whose sizes are plain integers.
+`StrongParameters`) has one row an image and can be sliced. A weak draw goes to the device as it is; a strong one is
+first grouped on the CPU by `prepare()`, so that the sizes of the groups in its `StrongPlan` are plain integers.
 """
 
 from __future__ import annotations
@@ -15,41 +15,48 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from torchllp.views.operations import KERNELS
+
 NUM_LAYERS = 2  # RandAugment operations in a row
 
 
 class Operation(NamedTuple):
-    """One of the 14 operations: the kernel that does it, and its magnitude at level 0 and at level 10."""
+    """One of the 14 operations: the kernel that does it, its range of magnitudes and its one fixed magnitude."""
 
     name: str
-    kernel: str
+    kernel: str | None = None
     start: float = 0.0
     end: float = 0.0
+    fixed: float = 0.0
+    either_side: bool = False  # whether the fixed magnitude gets a random sign
 
 
-# FixMatch's ranges. Solarize counts its threshold down, so level 10 inverts everything. Posterize is rounded to whole
-# bits: from 3.5 to 8.5 makes 4, ..., 8 bits equally likely, and the end is 8 (a half is rounded to the even number).
+# The ranges are FixMatch's; the fixed magnitudes are level 10 of AHIL's published code, where images are 32 pixels wide
+# and nothing reaches solarize's threshold. Posterize is rounded to whole bits: from 3.5 to 8.5 makes 4, ..., 8 bits
+# equally likely.
 OPERATIONS = (
-    Operation("identity", "identity"),
+    Operation("identity"),
     Operation("autocontrast", "autocontrast"),
     Operation("equalize", "equalize"),
-    Operation("rotate", "affine", -30, 30),
-    Operation("solarize", "tone", 256, 0),
-    Operation("color", "enhance", 0.05, 0.95),
-    Operation("contrast", "enhance", 0.05, 0.95),
-    Operation("brightness", "enhance", 0.05, 0.95),
-    Operation("sharpness", "sharpness", 0.05, 0.95),
-    Operation("shear_x", "affine", -0.3, 0.3),
-    Operation("shear_y", "affine", -0.3, 0.3),
-    Operation("translate_x", "affine", -0.3, 0.3),
-    Operation("translate_y", "affine", -0.3, 0.3),
-    Operation("posterize", "tone", 3.5, 8.5),
+    Operation("rotate", "affine", -30, 30, fixed=30, either_side=True),
+    Operation("solarize", "tone", 256, 0, fixed=256),
+    Operation("color", "enhance", 0.05, 0.95, fixed=1.9),
+    Operation("contrast", "enhance", 0.05, 0.95, fixed=1.9),
+    Operation("brightness", "enhance", 0.05, 0.95, fixed=1.9),
+    Operation("sharpness", "sharpness", 0.05, 0.95, fixed=1.9),
+    Operation("shear_x", "affine", -0.3, 0.3, fixed=0.3, either_side=True),
+    Operation("shear_y", "affine", -0.3, 0.3, fixed=0.3, either_side=True),
+    Operation("translate_x", "affine", -0.3, 0.3, fixed=10 / 32, either_side=True),
+    Operation("translate_y", "affine", -0.3, 0.3, fixed=10 / 32, either_side=True),
+    Operation("posterize", "tone", 3.5, 8.5, fixed=4),
 )
 NUMBER = {operation.name: number for number, operation in enumerate(OPERATIONS)}
-START = torch.tensor([operation.start for operation in OPERATIONS], dtype=torch.float64)
-END = torch.tensor([operation.end for operation in OPERATIONS], dtype=torch.float64)
-KERNELS = tuple(dict.fromkeys(operation.kernel for operation in OPERATIONS))  # the identity comes first
-KERNEL_NUMBER = torch.tensor([KERNELS.index(operation.kernel) for operation in OPERATIONS])
+START, END, FIXED = (
+    torch.tensor([getattr(operation, field) for operation in OPERATIONS], dtype=torch.float64)
+    for field in ("start", "end", "fixed")
+)
+EITHER_SIDE = torch.tensor([operation.either_side for operation in OPERATIONS])
+RUNS_ON = {name: torch.tensor([operation.kernel == name for operation in OPERATIONS]) for name in KERNELS}
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,15 @@ class Parameters:
         return replace(self, **{field.name: apply(getattr(self, field.name)) for field in fields(self)})
 
     def to(self, device: torch.device | str) -> Self:
-        """Move every tensor without waiting for the device."""
-        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Move every tensor without waiting for the device: a copy to a GPU may wait unless its memory is pinned."""
+        device = torch.device(device)
+
+        def move(tensor: Tensor) -> Tensor:
+            if device.type == "cuda" and tensor.device.type == "cpu":
+                tensor = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+            return tensor.to(device, non_blocking=True)
+
+        return self.map(move)
 
 
 @dataclass(frozen=True)
@@ -80,14 +94,6 @@ class Drawn(Parameters):
     def select(self, index: Tensor | slice) -> Self:
         """The parameters of some images, such as one rank's share of the step."""
         return self.map(lambda tensor: tensor[index])
-
-
-@dataclass(frozen=True)
-class WeakPlan(Parameters):
-    """For each image, where in its own flat pixels each row of the view starts and which column each pixel is from."""
-
-    row_starts: Tensor  # [N, H]
-    columns: Tensor  # [N, W]
 
 
 @dataclass(frozen=True)
@@ -117,44 +123,24 @@ class WeakParameters(Drawn):
         flipped = torch.rand(num_images, generator=generator) < 0.5 if flip else torch.zeros(num_images).bool()
         return cls(down, right, flipped, size)
 
-    def prepare(self) -> WeakPlan:
-        """Resolve shift, reflection and flip to the pixel that each pixel of the view is taken from."""
-
-        def source(shift: Tensor, side: int) -> Tensor:
-            position = (torch.arange(side) + shift[:, None]).abs()
-            return (side - 1) - (side - 1 - position).abs()
-
-        rows, columns = (source(*pair) for pair in zip((self.down, self.right), self.size, strict=True))
-        return WeakPlan(rows * self.size[1], torch.where(self.flip[:, None], columns.flip(1), columns))
-
 
 @dataclass(frozen=True)
 class Group(Parameters):
-    """The images `start` to `stop` of a sorted batch, that all go through one kernel, with its arguments."""
+    """The images that go through one kernel together, and its arguments."""
 
     kernel: str
-    start: int
-    stop: int
+    members: Tensor  # [n] int64
     arguments: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Layer(Parameters):
-    """One operation an image: bring the batch into this order, then run each group on its own stretch."""
-
-    order: Tensor  # [N]
-    groups: tuple[Group, ...]
-
-
-@dataclass(frozen=True)
 class StrongPlan(Parameters):
-    """The weak view's plan, the layers in turn, the order that undoes their sorting, and the rectangle to cut out."""
+    """The weak view, the groups in the order in which they run, and the square to cut out."""
 
-    weak: WeakPlan
-    layers: tuple[Layer, ...]
-    restore: Tensor  # [N]
-    cut_rows: Tensor  # [N, H] uint8, 255 where the rectangle is
-    cut_columns: Tensor  # [N, W] uint8
+    weak: WeakParameters
+    groups: tuple[Group, ...]
+    cut_centre: Tensor  # [N, 2]
+    cut_side: Tensor  # [N]
 
 
 @dataclass(frozen=True)
@@ -170,45 +156,31 @@ class StrongParameters(Drawn):
 
     @classmethod
     def draw(cls, weak: WeakParameters, generator: torch.Generator, *, fixed: bool) -> Self:
-        """Draw what comes after the weak view; `fixed` puts every magnitude at level 10 and always applies it.
-
-        At level 10 a rotation, shear or translation is as far as it goes, to a random side.
-        """
+        """Draw what comes after the weak view; `fixed` takes the fixed magnitudes and the largest square."""
         num_images, (height, width) = len(weak.flip), weak.size
-        shape = (num_images, NUM_LAYERS)
+        shape, largest_cut = (num_images, NUM_LAYERS), min(height, width) // 2
         operation = torch.randint(len(OPERATIONS), shape, generator=generator)
         level = torch.rand(shape, generator=generator, dtype=torch.float64)
         applied = torch.rand(shape, generator=generator) < 0.5
-        start, end = START[operation], END[operation]
-        if fixed:
-            level = torch.where(start == -end, level.round(), 1.0)
-            applied = torch.ones_like(applied)
         centre = [torch.randint(side, (num_images,), generator=generator) for side in (height, width)]
-        cut_side = torch.randint(min(height, width) // 2 + 1, (num_images,), generator=generator)
-        return cls(weak, operation, start + level * (end - start), applied, torch.stack(centre, 1), cut_side)
+        if fixed:
+            sign = torch.where(EITHER_SIDE[operation] & (level < 0.5), -1.0, 1.0)
+            magnitude, cut_side = sign * FIXED[operation], torch.full((num_images,), largest_cut)
+        else:
+            magnitude = START[operation] + level * (END - START)[operation]
+            cut_side = torch.randint(largest_cut + 1, (num_images,), generator=generator)
+        return cls(weak, operation, magnitude, applied, torch.stack(centre, 1), cut_side)
 
     def prepare(self) -> StrongPlan:
-        """Sort the images by kernel for each layer, and turn magnitudes into the kernels' arguments."""
-        layers = []
-        restore = torch.arange(len(self.operation))
+        """Group the images by kernel, layer after layer, and turn magnitudes into the kernels' arguments."""
+        groups = []
         for operation, magnitude, applied in zip(self.operation.T, self.magnitude.T, self.applied.T, strict=True):
-            kernel = torch.where(applied, KERNEL_NUMBER[operation], 0)
-            order = kernel.argsort(stable=True)
-            stops = kernel.bincount(minlength=len(KERNELS)).cumsum(0).tolist()
-            groups = []
-            for name, start, stop in zip(KERNELS[1:], stops[:-1], stops[1:], strict=True):
-                if start < stop:
-                    members = order[start:stop]
-                    arguments = _arguments(name, operation[members], magnitude[members], self.weak.size)
-                    groups.append(Group(name, start, stop, arguments))
-            layers.append(Layer(restore[order], tuple(groups)))
-            restore = order.argsort()
-        return StrongPlan(self.weak.prepare(), tuple(layers), restore, self._cut(0), self._cut(1))
-
-    def _cut(self, axis: int) -> Tensor:
-        """Which rows (axis 0) or columns (axis 1) of each image the square covers, clipped at the border."""
-        distance = torch.arange(self.weak.size[axis]) - (self.cut_centre[:, axis] - self.cut_side // 2)[:, None]
-        return ((distance >= 0) & (distance < self.cut_side[:, None])).to(torch.uint8) * 255
+            for kernel, runs in RUNS_ON.items():
+                members = (applied & runs[operation]).nonzero().flatten()
+                if len(members):
+                    arguments = _arguments(kernel, operation[members], magnitude[members], self.weak.size)
+                    groups.append(Group(kernel, members, arguments))
+        return StrongPlan(self.weak, tuple(groups), self.cut_centre, self.cut_side)
 
 
 def _arguments(kernel: str, operation: Tensor, magnitude: Tensor, size: tuple[int, int]) -> tuple[Tensor, ...]:

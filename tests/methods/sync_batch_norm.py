@@ -1,4 +1,4 @@
-"""Several processes that train as one."""
+"""Batch norm over several processes on the CPU, where torch's own is not available."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.distributed.nn.functional import all_reduce
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm over the instances of all processes, whatever each one's share; torch's own needs a GPU."""
+    """Batch norm over the instances of all processes, whatever each one's share."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass

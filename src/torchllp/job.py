@@ -1,0 +1,263 @@
+"""A training as a job: everything made from a config, then trained into a run."""
+
+import json
+import logging
+import math
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from torchllp.bags import Bags, default_held_out
+from torchllp.config import Config
+from torchllp.data import load_dataset
+from torchllp.data.dataset import Dataset
+from torchllp.engine.checkpoint import write_atomically
+from torchllp.engine.precision import pick_device
+from torchllp.engine.tensorboard import TensorBoardLog
+from torchllp.engine.train import Observer, Row, State, train
+from torchllp.errors import LLPError
+from torchllp.methods import create_method
+from torchllp.methods.method import Method
+from torchllp.models import create_model
+from torchllp.randomness import seed_of
+from torchllp.run import Run
+
+log = logging.getLogger("torchllp")
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a training needs, made from its config alone; making it checks the config and writes nothing."""
+
+    config: Config
+    data: Dataset
+    bags: Bags
+    train_bags: Bags
+    held_out: Bags | None
+    model: nn.Module
+    method: Method
+
+    @classmethod
+    def prepare(cls, config: Config, bags: Bags | None = None, *, first_weights: bool = True) -> "Job":
+        """``bags`` are those of an existing run; without them they are drawn.
+
+        ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
+        """
+        pick_device(config.compute.device)
+        data = load_dataset(config.data.dataset)
+        if bags is None:
+            if data.train.labels is None:
+                raise LLPError(f"{data.name}: random bags are made from labels, and there are none")
+            bags = Bags.random(
+                data.train.labels.numpy(), config.data.bag_size, config.seed, class_names=data.class_names
+            )
+        share = config.data.held_out
+        num_labelled = int(bags.is_labelled.sum())
+        num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled)
+        train_bags, held_out = bags.hold_out(num_held_out, config.seed)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed_of("first weights", config.seed))
+            model = create_model(
+                config.model.name,
+                num_classes=len(data.class_names),
+                input_shape=data.input_shape,
+                **config.model.options,
+            )
+            method = create_method(config.method.name, **config.method.options)
+        if config.init_from is not None and first_weights:
+            _initialize(model, Run.open(Path(config.init_from)))
+        return cls(config, data, bags, train_bags, held_out, model, method)
+
+    @classmethod
+    def of(cls, run: Run) -> "Job":
+        """What a run trains, or trained, on: its own bags, once they have been written."""
+        bags = Bags.load(run.bags_file) if run.bags_file.is_file() else None
+        return cls.prepare(run.config, bags, first_weights=not run.checkpoint_file.is_file())
+
+
+def start(config: Config, path: Path, *, overwrite: bool = False, observer: Observer | None = None) -> Run:
+    """Train by ``config`` into a new run at ``path``."""
+    threads = config.compute.threads or torch.get_num_threads()
+    config = Config.layered(config.model_dump(), {"compute": {"threads": threads}})
+    job = Job.prepare(config)  # before anything is written
+    run = Run.create(path, config, overwrite=overwrite)
+    with run.lock():
+        _execute(run, job, observer or Observer())
+    return run
+
+
+def resume(path: Path, *, observer: Observer | None = None) -> Run:
+    """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
+    run = Run.open(path)
+    with run.lock():
+        if not run.is_finished:
+            _execute(run, Job.of(run), observer or Observer())
+    return run
+
+
+def _initialize(model: nn.Module, source: Run) -> None:
+    """Take the trained weights of another run; its head only where it has the same classes."""
+    weights = source.load_model().state_dict()
+    own = model.state_dict()
+    fits = {name: name in own and own[name].shape == tensor.shape for name, tensor in weights.items()}
+    wrong = [name for name in fits if not fits[name] and not name.startswith("head.")]
+    if wrong or weights.keys() != own.keys():
+        raise LLPError(f"{source.path}: its model ({source.config.model.name}) is not the one to be trained")
+    model.load_state_dict({name: tensor for name, tensor in weights.items() if fits[name]}, strict=False)
+
+
+class _Recorder(Observer):
+    """Writes each epoch to the run, then passes it on. The checkpoint is last: it says how much of the rest counts."""
+
+    def __init__(self, run: Run, metrics: IO[bytes], first_epoch: int, observer: Observer) -> None:
+        self.run, self.metrics, self.observer = run, metrics, observer
+        self.tensorboard = TensorBoardLog(run.tensorboard_directory, first_epoch)
+        self.on_start, self.on_step = observer.on_start, observer.on_step
+
+    def on_epoch(self, row: Row, state: State) -> None:
+        self.metrics.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        self.metrics.flush()
+        os.fsync(self.metrics.fileno())
+        self.tensorboard.write(row)
+        self.run.save_checkpoint(state, self.metrics.tell())
+        log.info(epoch_line(row))
+        self.observer.on_epoch(row, state)
+
+
+def epoch_line(row: Row) -> str:
+    """An epoch's metrics in one line of plain text."""
+    shown = ("train/loss", "train/bag_kl", "train/trust", "held_out/bag_kl", "test/accuracy")
+    parts = [f"{name} {row[name]:.4f}" for name in shown if name in row]
+    return "  ".join([f"epoch {row['epoch']:4.0f}", *parts, f"{row['seconds']:.1f} s"])
+
+
+def _execute(run: Run, job: Job, observer: Observer) -> None:
+    config = job.config
+    handler = logging.FileHandler(run.log_file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        state, metrics_bytes = run.load_checkpoint()
+        if state is None:
+            write_atomically(run.bags_file, job.bags.to_bytes())
+            run.write_json(run.env_file, environment(config))
+        else:
+            log.info("continuing after epoch %d", state["epochs_done"])
+        _log_job(job)
+        with open(run.metrics_file, "ab") as metrics:
+            metrics.truncate(metrics_bytes)  # rows of an epoch whose checkpoint was never finished
+            metrics.seek(0, os.SEEK_END)
+            recorder = _Recorder(run, metrics, (state["epochs_done"] if state else 0) + 1, observer)
+            outcome = train(
+                job.model,
+                job.method,
+                job.data,
+                job.train_bags,
+                held_out=job.held_out,
+                recipe=config.recipe,
+                compute=config.compute,
+                seed=config.seed,
+                observer=recorder,
+                state=state,
+            )
+            recorder.tensorboard.close()
+        _finish(run, job, outcome.model, outcome.state)
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+def _log_job(job: Job) -> None:
+    log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
+    if job.config.init_from is not None:
+        log.info("first weights from %s", job.config.init_from)
+    if job.held_out is None:
+        log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(job.bags))
+    else:
+        log.info("%d of %d bags are held out to choose the epoch by", len(job.held_out), len(job.bags))
+
+
+def _finish(run: Run, job: Job, model: nn.Module, state: State) -> None:
+    """Write the trained model and the summary, the summary last: it marks the run as finished."""
+    config = job.config
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
+    write_atomically(run.model_file, save(tensors))
+    chosen = state["chosen"]
+    run.write_json(
+        run.description_file,
+        {
+            "torchllp": version("torchllp"),
+            "model": {
+                "name": config.model.name,
+                "options": config.model.options,
+                "num_classes": len(job.data.class_names),
+                "input_shape": list(job.data.input_shape),
+            },
+            "data": {
+                "dataset": job.data.name,
+                "class_names": list(job.data.class_names),
+                "input": "uint8",
+                "mean": list(job.data.mean),
+                "std": list(job.data.std),
+            },
+            "weights": {
+                "kind": "moving average",
+                "epoch_is": "chosen" if chosen else "last",
+                "epoch": chosen["row"]["epoch"] if chosen else state["epochs_done"],
+            },
+            "method": config.method.model_dump(),
+            "bags": job.bags.content_hash,
+        },
+    )
+    run.write_json(run.summary_file, summarize(run.metrics(), chosen and chosen["row"], job))
+    log.info("finished: %s", run.path)
+
+
+def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:
+    """The result of a run: accuracy at the last epoch, at the chosen one and at the oracle's."""
+    epochs = {"last": rows[-1]}
+    if chosen is not None:
+        epochs["chosen"] = chosen
+    if "test/accuracy" in rows[-1]:
+        epochs["oracle"] = max(rows, key=lambda row: row["test/accuracy"])
+    return {
+        "dataset": job.data.name,
+        "method": job.config.method.model_dump(),
+        "model": job.config.model.model_dump(),
+        "bag_size": job.config.data.bag_size,
+        "seed": job.config.seed,
+        "num_bags": len(job.bags),
+        "num_held_out": 0 if job.held_out is None else len(job.held_out),
+        "bags": job.bags.content_hash,
+        "steps": rows[-1]["steps"],
+        "seconds": sum(row["seconds"] for row in rows),
+        "epoch": {name: row["epoch"] for name, row in epochs.items()},
+        "accuracy": {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row},
+        "metrics": epochs,
+    }
+
+
+def environment(config: Config) -> dict[str, Any]:
+    """Where and how this process runs."""
+    device = pick_device(config.compute.device)
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torchllp": version("torchllp"),
+        "torch": torch.__version__,
+        "threads": config.compute.threads,
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+    }
