@@ -7,6 +7,7 @@ from torch import Tensor
 from torchllp.bags import Bags
 from torchllp.batch import BagBatch
 from torchllp.data.dataset import Instances
+from torchllp.device import move
 from torchllp.methods.method import Method
 from torchllp.views.image import ImageViews
 
@@ -21,10 +22,7 @@ class BatchMaker:
         self.is_labelled = torch.tensor(bags.is_labelled, device=self.device)
 
     def _move(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cuda":
-            tensor = tensor.pin_memory()  # a copy from pageable memory may wait for the device
-        return tensor.to(self.device, non_blocking=True)
+        return move(torch.from_numpy(array), self.device)
 
     def make(self, bags: np.ndarray, *, generator: torch.Generator, progress: float) -> tuple[BagBatch, Tensor | None]:
         """The batch of these bags, and the true labels where they exist, for the metrics and not for the method."""

@@ -12,7 +12,7 @@ from torchllp.views.image import ImageViews
 EVALUATION_BATCH = 1024
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def predict(model: nn.Module, views: ImageViews, inputs: Tensor) -> Tensor:
     """Log-probabilities of raw instances, ``[N, C]``, on their device; the model's mode is left as it was."""
     was_training = model.training

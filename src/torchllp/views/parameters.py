@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from torchllp.device import move
 from torchllp.views.operations import KERNELS
 
 NUM_LAYERS = 2  # RandAugment operations in a row
@@ -76,15 +77,8 @@ class Parameters:
         return replace(self, **{field.name: apply(getattr(self, field.name)) for field in fields(self)})
 
     def to(self, device: torch.device | str) -> Self:
-        """Move every tensor without waiting for the device: a copy to a GPU may wait unless its memory is pinned."""
-        device = torch.device(device)
-
-        def move(tensor: Tensor) -> Tensor:
-            if device.type == "cuda" and tensor.device.type == "cpu":
-                tensor = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
-            return tensor.to(device, non_blocking=True)
-
-        return self.map(move)
+        """The same record on a device, without waiting for it."""
+        return self.map(lambda tensor: move(tensor, torch.device(device)))
 
 
 @dataclass(frozen=True)
