@@ -45,7 +45,7 @@ class MethodTester:
         known = (batch.proportions.double(), batch.is_labelled, batch.labels)
         return plain(*views, batch.bag_index, *known, **numbers, **frozen)
 
-    def check_against_reference(self, batch: BagBatch, numbers: dict[str, Any]) -> None:
+    def verify_against_reference(self, batch: BagBatch, numbers: dict[str, Any]) -> None:
         """(a) Loss and gradients of both precisions, against double-precision plain loops on the same numbers."""
         exact = replace(
             batch,
@@ -67,7 +67,7 @@ class MethodTester:
     @pytest.mark.parametrize("num_classes", [10, 100])
     def test_a_equal_sizes(self, num_bags: int, size: int, num_classes: int, dtype: torch.dtype) -> None:
         batch = random_bags([size] * num_bags, num_classes, dtype=dtype)
-        self.check_against_reference(batch, self.variants[0])
+        self.verify_against_reference(batch, self.variants[0])
 
     def test_a_ragged(self) -> None:
         @settings(deadline=None, max_examples=25)
@@ -81,7 +81,7 @@ class MethodTester:
         )
         def check(sizes, num_classes, seed, scale, dtype, numbers) -> None:
             batch = random_bags(sizes, num_classes, seed=seed, scale=scale, dtype=dtype)
-            self.check_against_reference(batch, numbers)
+            self.verify_against_reference(batch, numbers)
 
         check()
 
@@ -106,7 +106,7 @@ class MethodTester:
             random_bags(RAGGED, 4, dtype=dtype), torch.tensor([False, True, False, False, True, False])
         )
         for numbers in self.variants:
-            self.check_against_reference(batch, numbers)
+            self.verify_against_reference(batch, numbers)
 
     def test_c_bag_loss_ignores_unlabelled_bags(self) -> None:
         batch = random_bags(RAGGED, 4)

@@ -125,14 +125,13 @@ def train(
     optimizer = create_optimizer(learner, recipe)
     precision = Precision(compute.precision, device)
 
+    stateful = {"learner": learner, "ema": ema, "optimizer": optimizer, "scaler": precision.scaler}
     epochs_done, num_steps = 0, 0
     chosen: dict[str, Any] | None = None
     if state is not None:
         epochs_done, num_steps, chosen = state["epochs_done"], state["num_steps"], state["chosen"]
-        learner.load_state_dict(state["learner"])
-        ema.load_state_dict(state["ema"])
-        optimizer.load_state_dict(state["optimizer"])
-        precision.scaler.load_state_dict(state["scaler"])
+        for name, part in stateful.items():
+            part.load_state_dict(state[name])
 
     rows: list[Row] = []
     observer.on_start(epochs_done, recipe.epochs)
@@ -167,24 +166,17 @@ def train(
 
             row: Row = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
             row |= {f"train/{name}": value for name, value in means.read().items()}
-            row |= evaluate(ema.module, views, data.train, held_out, data.test)
-            raw = evaluate(model, views, data.train, held_out, data.test)
-            row |= {f"{name}_raw": value for name, value in raw.items()}
+            for suffix, network in (("", ema.module), ("_raw", model)):
+                measured = evaluate(network, views, data.train, held_out, data.test)
+                row |= {name + suffix: value for name, value in measured.items()}
             row["seconds"] = time.perf_counter() - started
             check_epoch(model, row)
             rows.append(row)
 
             if CHOSEN_BY in row and (chosen is None or row[CHOSEN_BY] < chosen["row"][CHOSEN_BY]):
                 chosen = deepcopy({"row": row, "ema": ema.module.state_dict(), "raw": model.state_dict()})
-            state = {
-                "epochs_done": epoch + 1,
-                "num_steps": num_steps,
-                "learner": learner.state_dict(),
-                "ema": ema.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "scaler": precision.scaler.state_dict(),
-                "chosen": chosen,
-            }
+            state = {"epochs_done": epoch + 1, "num_steps": num_steps, "chosen": chosen}
+            state |= {name: part.state_dict() for name, part in stateful.items()}
             observer.on_epoch(row, state)
 
     assert state is not None  # there is at least one epoch
