@@ -1,16 +1,17 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from torchllp import Config, LLPError, list_methods
+from torchllp import Config, LLPError, list_datasets, list_methods
 from torchllp.config import read_toml
 from torchllp.methods import create_method
 from torchllp.models import create_model
-from torchllp.presets import PRESETS, preset
+from torchllp.presets import NAMES, preset
 
 
 def test_toml_round_trip(tmp_path: Path) -> None:
-    config = Config.layered(preset("paper"), {"method": {"options": {"beta_bag": 5.0}}, "seed": 3})
+    config = Config.layered(preset("paper", "cifar10"), {"method": {"options": {"beta_bag": 5.0}}, "seed": 3})
     path = tmp_path / "config.toml"
     path.write_text(config.to_toml())
     assert Config.layered(read_toml(path)) == config
@@ -63,19 +64,38 @@ def test_a_file_that_is_no_toml(content: str, tmp_path: Path) -> None:
         read_toml(tmp_path / "missing.toml")
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
-def test_every_preset_is_a_config_that_can_be_built(name: str) -> None:
-    config = Config.layered(preset(name))
-    model = create_model(config.model.name, num_classes=10, input_shape=(3, 32, 32), **config.model.options)
+@pytest.mark.parametrize("dataset", list_datasets())
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_a_config_that_can_be_built(name: str, dataset: str) -> None:
+    config = Config.layered(preset(name, dataset))
+    with torch.device("meta"):
+        model = create_model(config.model.name, num_classes=10, input_shape=(3, 32, 32), **config.model.options)
     assert model is not None
     assert config.method.name in list_methods()
     assert create_method(config.method.name, **config.method.options).views == ("weak", "strong")
 
 
 def test_the_papers_recipe() -> None:
-    paper, reference = (Config.layered(preset(name)).recipe for name in ("paper", "reference"))
+    paper, reference = (Config.layered(preset(name, "cifar10")).recipe for name in ("paper", "reference"))
     assert paper.epochs * (paper.steps_per_epoch or 0) == 2**20
     assert (paper.lr, paper.weight_decay, paper.instances_per_step, paper.schedule) == (0.03, 5e-4, 1024, "7pi/16")
     assert (reference.epochs, reference.steps_per_epoch, reference.schedule) == (1024, None, "pi/2")
     with pytest.raises(LLPError, match="unknown preset 'papr': did you mean 'paper'"):
-        preset("papr")
+        preset("papr", "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "lr", "weight_decay", "beta"),
+    [
+        ("fashion-mnist", "wrn-28-2", 0.03, 5e-4, 1),
+        ("svhn", "wrn-28-2", 0.03, 5e-4, 1),
+        ("cifar10", "wrn-28-2", 0.03, 5e-4, 1),
+        ("cifar100", "wrn-28-8", 0.03, 1e-3, 5),
+        ("mini-imagenet", "resnet18", 0.05, 1e-4, 5),
+    ],
+)
+def test_the_papers_numbers_for_each_data_set(dataset, model, lr, weight_decay, beta) -> None:
+    config = Config.layered(preset("paper", dataset))
+    assert (config.model.name, config.recipe.lr, config.recipe.weight_decay) == (model, lr, weight_decay)
+    assert config.method.options == {"beta_bag": beta, "beta_instance": beta}
+    assert Config.layered(preset("paper", dataset), {"method": {"name": "dllp"}}).method.options == {}

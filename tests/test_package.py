@@ -44,7 +44,7 @@ def test_every_import_is_declared() -> None:
                 used[node.module.split(".")[0]] = path
     for module, path in used.items():
         if module not in sys.stdlib_module_names | {"torchllp"}:
-            names = {name.replace("_", "-") for name in distributions[module]}
+            names = {name.lower().replace("_", "-") for name in distributions[module]}
             assert declared & names, f"{path} imports {module}, which is not declared"
 
 

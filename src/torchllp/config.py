@@ -24,6 +24,12 @@ class Section(BaseModel):
 class DataConfig(Section):
     dataset: str = "digits"
     """Data set (see `llp datasets`)."""
+    data_dir: str | None = None
+    """Directory of the data sets' files. Default: TORCHLLP_DATA, else data."""
+    download: bool = False
+    """Fetch the files of the data set if they are missing."""
+    split: Literal["paper", "500-100"] | None = None
+    """Training and test images of mini-imagenet: 80/20 a class as in the paper (the default), or 500/100."""
     bag_size: PositiveInt = 16
     """Instances a bag."""
     held_out: Annotated[float, Field(ge=0, lt=1)] | None = None

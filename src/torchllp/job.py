@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from torchllp.bags import Bags, default_held_out
-from torchllp.config import Config
+from torchllp.config import Config, DataConfig
 from torchllp.data import load_dataset
 from torchllp.data.dataset import Dataset
 from torchllp.engine.checkpoint import write_atomically
@@ -53,7 +53,7 @@ class Job:
         ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
         """
         pick_device(config.compute.device)
-        data = load_dataset(config.data.dataset)
+        data = _load(config.data)
         if bags is None:
             if data.train.labels is None:
                 raise LLPError(f"{data.name}: random bags are made from labels, and there are none")
@@ -82,6 +82,13 @@ class Job:
         """What a run trains, or trained, on: its own bags, once they have been written."""
         bags = Bags.load(run.bags_file) if run.bags_file.is_file() else None
         return cls.prepare(run.config, bags, first_weights=not run.checkpoint_file.is_file())
+
+
+def _load(config: DataConfig) -> Dataset:
+    options = {"split": config.split} if config.split is not None else {}
+    if options and config.dataset != "mini-imagenet":
+        raise LLPError(f"{config.dataset} has one split only: leave `split` out")
+    return load_dataset(config.dataset, config.data_dir, download=config.download, **options)
 
 
 def start(config: Config, path: Path, *, overwrite: bool = False, observer: Observer | None = None) -> Run:
@@ -179,6 +186,8 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
 
 def _log_job(job: Job) -> None:
     log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
+    for warning in job.data.warnings:
+        log.warning(warning)
     if job.config.init_from is not None:
         log.info("first weights from %s", job.config.init_from)
     if job.held_out is None:
@@ -205,6 +214,7 @@ def _finish(run: Run, job: Job, model: nn.Module, state: State) -> None:
             },
             "data": {
                 "dataset": job.data.name,
+                "warnings": list(job.data.warnings),
                 "class_names": list(job.data.class_names),
                 "input": "uint8",
                 "mean": list(job.data.mean),

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,13 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (["train", "--method", "ahli"], 1, "unknown method 'ahli': did you mean 'ahil'?"),
         (["train", "--model", "wrn-27-2"], 1, "depth"),
         (["train", "--dataset", "digit"], 1, "unknown data set 'digit': did you mean 'digits'?"),
+        (
+            ["train", "--dataset", "cifar10", "--data-dir", "no"],
+            1,
+            "cifar10: no data_batch_1 in no/cifar-10-batches-py",
+        ),
+        (["train", "--dataset", "mini-imagenet", "--data-dir", "no"], 1, "mini-imagenet"),
+        (["train", "--split", "paper"], 1, "digits has one split only"),
         (["train", "--preset", "papper"], 1, "unknown preset 'papper': did you mean 'paper'?"),
         (["train", "--set", "weigh_bags=no"], 1, "weigh_bags must be true or false, not 'no'"),
         (["train", "--compare", "ahil"], 2, "that is what is trained already"),
@@ -159,6 +167,17 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path)
     config = Run.open(tmp_path / "runs" / "digits-ahil-bag64-seed3").config
     assert (config.recipe.epochs, config.recipe.lr, config.data.bag_size, config.seed) == (1, 0.5, 64, 3)
     assert config.method.options == {"beta_bag": 7.0, "weigh_instances": False, "beta_instance": 2}
+
+
+@pytest.mark.skipif("TORCHLLP_DATA" not in os.environ, reason="TORCHLLP_DATA does not say where Fashion-MNIST is")
+def test_real_fashion_mnist(tmp_path: Path) -> None:
+    flags = ["--dataset", "fashion-mnist", "--bag-size", "64", "--epochs", "1", "--steps-per-epoch", "2"]
+    result = llp("train", *flags, "--threads", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    run = Run.open(tmp_path / "runs" / "fashion-mnist-ahil-bag64-seed0")
+    assert run.summary["num_bags"] == 937 and run.summary["num_held_out"] == 94
+    assert run.description["data"]["class_names"][9] == "Ankle boot"
+    assert run.description["data"]["warnings"] == []
 
 
 @pytest.mark.parametrize("command", ["methods", "models", "datasets"])

@@ -82,7 +82,9 @@ def train(
     flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
     flags |= {"seed": seed} if seed is not None else {}
     flags |= {"init_from": str(init_from.absolute())} if init_from is not None else {}
-    main = Config.layered(find_preset(preset or "quick"), read_toml(config) if config else {}, flags)
+    layers = (read_toml(config) if config else {}, flags)
+    dataset = Config.layered(*layers).data.dataset
+    main = Config.layered(find_preset(preset or "quick", dataset), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:

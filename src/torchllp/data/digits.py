@@ -1,5 +1,6 @@
 """scikit-learn's digits: 1,797 grey images of 8x8 that ship with the package. Nothing is downloaded."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ SPLIT_SEED = 0
 """The test rows are the same for every run, whatever its own seed."""
 
 
-def load() -> Dataset:
-    """The digits, cut once and for all into 1,437 training rows and 360 stratified test rows."""
+def load(data_dir: str | os.PathLike[str] | None = None, *, download: bool = False) -> Dataset:
+    """The digits, cut once and for all into 1,437 training rows and 360 stratified test rows.
+
+    They are in scikit-learn: ``data_dir`` and ``download`` are nothing to them.
+    """
     digits: Any = load_digits()
     labels = digits.target
     pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # the file has 17 grey levels
