@@ -268,6 +268,17 @@ def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_bags_of_another_run(finished: Run, tmp_path: Path) -> None:
+    ragged = {"data": {"bags": "dirichlet", "bag_size": 8, "largest_bag": 40}, "recipe": {"epochs": 1}}
+    first = job.start(Config.layered(CONFIG.model_dump(), ragged, {"seed": 5}), tmp_path / "first")
+    assert first.summary["bag_size"] == "8 to 40"
+    change = {"data": {"bags_from": str(first.path)}, "recipe": {"epochs": 1}}
+    other = job.start(Config.layered(CONFIG.model_dump(), change), tmp_path / "other")
+    assert other.summary["bags"] == first.summary["bags"] != finished.summary["bags"]
+    with pytest.raises(LLPError, match="nope: not a run"):
+        job.start(Config.layered(CONFIG.model_dump(), {"data": {"bags_from": "nope"}}), tmp_path / "third")
+
+
 def test_broken_files_are_named(finished: Run, tmp_path: Path) -> None:
     shutil.copytree(finished.path, tmp_path / "run")
     run = Run.open(tmp_path / "run")

@@ -148,6 +148,33 @@ class Bags:
         return cls(bag_of=bag_of, bag_ids=known, proportions=proportions, is_labelled=is_labelled, class_names=names)
 
     @classmethod
+    def from_labels(cls, bag_of: np.ndarray, labels: np.ndarray, *, class_names: Sequence[str] | None = None) -> "Bags":
+        """Bags whose proportions are counted from labels, for experiments; ``bag_of`` as in the attributes.
+
+        >>> Bags.from_labels(np.array([0, 0, 1, -1]), np.array([0, 1, 1, 0])).proportions
+        array([[0.5, 0.5],
+               [0. , 1. ]])
+        """
+        bag_of, labels = np.asarray(bag_of), np.asarray(labels)
+        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or (labels < 0).any():
+            raise LLPError("labels must be one whole number, 0 or above, an instance")
+        if class_names is None:
+            class_names = [str(c) for c in range(int(labels.max()) + 1)]
+        if labels.max() >= len(class_names):
+            raise LLPError(f"label {labels.max()} has no name: there are {len(class_names)} class names")
+        num_bags = int(bag_of.max()) + 1
+        members = np.flatnonzero(bag_of >= 0)
+        counts = np.zeros((num_bags, len(class_names)))
+        np.add.at(counts, (bag_of[members], labels[members]), 1)
+        return cls(
+            bag_of=bag_of,
+            bag_ids=np.arange(num_bags),
+            proportions=counts / counts.sum(1, keepdims=True).clip(min=1),
+            is_labelled=np.ones(num_bags, dtype=bool),
+            class_names=tuple(class_names),
+        )
+
+    @classmethod
     def random(
         cls, labels: np.ndarray, bag_size: int, seed: int, *, class_names: Sequence[str] | None = None
     ) -> "Bags":
@@ -159,34 +186,18 @@ class Bags:
         Bags(2 bags of 2 instances, 4 instances, 2 classes)
         """
         labels = np.asarray(labels)
-        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or (labels < 0).any():
-            raise LLPError("labels must be one whole number, 0 or above, an instance")
         if not 1 <= bag_size <= len(labels):
             raise LLPError(f"bag_size must be between 1 and the number of instances, {len(labels)}, not {bag_size}")
-        if class_names is None:
-            class_names = [str(c) for c in range(int(labels.max()) + 1)]
-        if labels.max() >= len(class_names):
-            raise LLPError(f"label {labels.max()} has no name: there are {len(class_names)} class names")
         num_bags = len(labels) // bag_size
         members = np.random.default_rng(seed_of("bags", seed)).permutation(len(labels))[: num_bags * bag_size]
         bag_of = np.full(len(labels), -1)
         bag_of[members] = np.arange(num_bags).repeat(bag_size)
-        counts = np.zeros((num_bags, len(class_names)))
-        np.add.at(counts, (bag_of[members], labels[members]), 1)
-        return cls(
-            bag_of=bag_of,
-            bag_ids=np.arange(num_bags),
-            proportions=counts / bag_size,
-            is_labelled=np.ones(num_bags, dtype=bool),
-            class_names=tuple(class_names),
-        )
+        return cls.from_labels(bag_of, labels, class_names=class_names)
 
     def __repr__(self) -> str:
-        low, high = self.sizes.min(), self.sizes.max()
-        size = f"{low}" if low == high else f"{low} to {high}"
         known = "" if self.is_labelled.all() else f", {(~self.is_labelled).sum()} unlabelled"
         return (
-            f"Bags({len(self)} bags of {size} instances{known}, {len(self.members)} instances, "
+            f"Bags({len(self)} bags of {self.size_range} instances{known}, {len(self.members)} instances, "
             f"{self.num_classes} classes)"
         )
 
@@ -201,6 +212,17 @@ class Bags:
     def sizes(self) -> np.ndarray:
         """Number of instances of each bag, ``[B]``."""
         return np.bincount(self.bag_of[self.bag_of >= 0], minlength=len(self))
+
+    @property
+    def size_range(self) -> str:
+        """The bags' size in words, such as ``16`` or ``5 to 35``."""
+        low, high = self.sizes.min(), self.sizes.max()
+        return f"{low}" if low == high else f"{low} to {high}"
+
+    @property
+    def class_shares(self) -> np.ndarray:
+        """Share of each class among the instances of all labelled bags, ``[C]``."""
+        return self.counts.sum(0) / self.sizes[self.is_labelled].sum()
 
     @cached_property
     def counts(self) -> np.ndarray:

@@ -30,8 +30,16 @@ class DataConfig(Section):
     """Fetch the files of the data set if they are missing."""
     split: Literal["paper", "500-100"] | None = None
     """Training and test images of mini-imagenet: 80/20 a class as in the paper (the default), or 500/100."""
+    bags: Literal["random", "dirichlet", "cluster"] = "random"
+    """How bags are made: at random (the paper's), with class shares of their own, or of similar instances."""
     bag_size: PositiveInt = 16
     """Instances a bag."""
+    largest_bag: PositiveInt | None = None
+    """Draw the size of each bag between --bag-size and this."""
+    concentration: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Of the class shares in dirichlet bags: small makes bags of few classes, large makes them alike."""
+    bags_from: str | None = None
+    """Run whose bags are taken instead."""
     held_out: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags, none of fewer than 20."""
 

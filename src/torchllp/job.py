@@ -19,6 +19,7 @@ from torch import nn
 from torchllp.bags import Bags, default_held_out
 from torchllp.config import Config, DataConfig
 from torchllp.data import load_dataset
+from torchllp.data.bag_makers import make_bags
 from torchllp.data.dataset import Dataset
 from torchllp.engine.checkpoint import write_atomically
 from torchllp.engine.precision import pick_device
@@ -55,11 +56,7 @@ class Job:
         pick_device(config.compute.device)
         data = _load(config.data)
         if bags is None:
-            if data.train.labels is None:
-                raise LLPError(f"{data.name}: random bags are made from labels, and there are none")
-            bags = Bags.random(
-                data.train.labels.numpy(), config.data.bag_size, config.seed, class_names=data.class_names
-            )
+            bags = _bags(config, data)
         share = config.data.held_out
         num_labelled = int(bags.is_labelled.sum())
         num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled)
@@ -82,6 +79,23 @@ class Job:
         """What a run trains, or trained, on: its own bags, once they have been written."""
         bags = Bags.load(run.bags_file) if run.bags_file.is_file() else None
         return cls.prepare(run.config, bags, first_weights=not run.checkpoint_file.is_file())
+
+
+def _bags(config: Config, data: Dataset) -> Bags:
+    settings = config.data
+    if settings.bags_from is None:
+        return make_bags(
+            data,
+            settings.bags,
+            bag_size=settings.bag_size,
+            largest=settings.largest_bag,
+            concentration=settings.concentration,
+            seed=config.seed,
+        )
+    bags = Bags.load(Run.open(Path(settings.bags_from)).bags_file)
+    if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
+        raise LLPError(f"{settings.bags_from}: its bags are not over the instances and classes of {data.name}")
+    return bags
 
 
 def _load(config: DataConfig) -> Dataset:
@@ -186,6 +200,14 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
 
 def _log_job(job: Job) -> None:
     log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
+    shares = job.bags.class_shares
+    if shares.max() > 2 * shares.min():
+        low, high = shares.argmin(), shares.argmax()
+        names = job.bags.class_names
+        log.info(
+            "the classes are not balanced: from %.1f %% (%s) to %.1f %% (%s) of the instances",
+            *(100 * shares[low], names[low], 100 * shares[high], names[high]),
+        )
     for warning in job.data.warnings:
         log.warning(warning)
     if job.config.init_from is not None:
@@ -244,7 +266,7 @@ def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:
         "dataset": job.data.name,
         "method": job.config.method.model_dump(),
         "model": job.config.model.model_dump(),
-        "bag_size": job.config.data.bag_size,
+        "bag_size": job.bags.size_range,
         "seed": job.config.seed,
         "num_bags": len(job.bags),
         "num_held_out": 0 if job.held_out is None else len(job.held_out),

@@ -124,7 +124,7 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (
             ["train", "--dataset", "cifar10", "--data-dir", "no"],
             1,
-            "cifar10: no data_batch_1 in no/cifar-10-batches-py",
+            "cifar10: no data_batch_1 in no/cifar-10",
         ),
         (["train", "--dataset", "mini-imagenet", "--data-dir", "no"], 1, "mini-imagenet"),
         (["train", "--split", "paper"], 1, "digits has one split only"),

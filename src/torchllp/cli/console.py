@@ -1,5 +1,6 @@
 """How the command shows things: tables that line up, progress with time left."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -11,11 +12,11 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """A table whose first column is left-aligned text and whose others are aligned right if they are numbers."""
+    """A table in which columns of numbers are aligned right."""
     rows = list(rows)
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(columns):
-        is_number = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
+        is_number = all(re.fullmatch(r"-|[\d.,]+( %)?", row[i]) for row in rows)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
