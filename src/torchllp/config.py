@@ -29,7 +29,7 @@ class DataConfig(Section):
     download: bool = False
     """Fetch the files of the data set if they are missing."""
     split: Literal["paper", "500-100"] | None = None
-    """Training and test images of mini-imagenet: 80/20 a class as in the paper (the default), or 500/100."""
+    """Training and test images a class of mini-imagenet: 80 and 20 (the default), or 500 and 100."""
     bags: Literal["random", "dirichlet", "cluster"] = "random"
     """How bags are made: at random (the paper's), with class shares of their own, or of similar instances."""
     bag_size: PositiveInt = 16

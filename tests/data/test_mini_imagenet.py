@@ -12,15 +12,22 @@ from PIL import Image
 from torchllp import load_dataset
 from torchllp.data import image_cache
 from torchllp.data.dataset import Dataset
-from torchllp.data.mini_imagenet import load
+from torchllp.data.mini_imagenet import SPLITS, load
 from torchllp.errors import LLPError
 
 PARTS = ("train", "val", "test")
 CLASSES = {"n03": "train", "n01": "train", "n04": "val", "n02": "test"}
 """Each class in the part that few-shot learning gives it."""
 PER_CLASS = 7
+PAPER = SPLITS["paper"]
 
 Pixels = dict[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def small_paper_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five images to train and two to test, which few images are enough for."""
+    monkeypatch.setitem(SPLITS, "paper", (5, 2))
 
 
 @pytest.fixture
@@ -106,7 +113,7 @@ def test_each_form_gives_these_pixels_in_this_split(
     data = load(tmp_path)
     assert data.name == "mini-imagenet" and data.class_names == ("n01", "n02", "n03", "n04")
     assert data.test is not None and data.train.labels is not None and data.test.labels is not None
-    assert data.train.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5  # 80 % of 7, downwards
+    assert data.train.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
     assert data.test.labels.tolist() == [0] * 2 + [1] * 2 + [2] * 2 + [3] * 2
     names = sorted(pixels)
     assert torch.equal(data.train.inputs, torch.cat([resized(pixels[name][:5]) for name in names]))
@@ -116,42 +123,31 @@ def test_each_form_gives_these_pixels_in_this_split(
     assert torch.allclose(torch.tensor(data.mean).double(), scaled.mean((0, 2, 3)))
 
 
-@pytest.mark.parametrize("number", [2, 3, 5, 10])
-def test_paper_split_of_any_number(tmp_path: Path, pixels: Pixels, number: int) -> None:
-    write_pickles(
-        tmp_path / "mini-imagenet", {name: np.resize(images, (number, 6, 5, 3)) for name, images in pixels.items()}
-    )
-    data = load(tmp_path)
-    assert data.test is not None and data.test.labels is not None and data.train.labels is not None
-    assert data.train.labels.bincount().tolist() == [number * 4 // 5] * 4
-    assert data.test.labels.bincount().tolist() == [number - number * 4 // 5] * 4
-
-
-def test_split_of_500_and_100(tmp_path: Path) -> None:
-    """Also of classes that have more: the rest is in neither part. One cache serves both splits."""
+@pytest.mark.parametrize(("split", "num_train", "num_test"), [("paper", 80, 20), ("500-100", 500, 100)])
+def test_the_two_known_splits(tmp_path: Path, split, num_train: int, num_test: int, monkeypatch) -> None:
+    """The first names train, the next ones test, the rest is in neither part. One cache serves both splits."""
+    monkeypatch.setitem(SPLITS, "paper", PAPER)
     generator = np.random.default_rng(0)
     numbers = {"n03": 600, "n04": 603, "n02": 600}
     pixels = {name: generator.integers(0, 256, (number, 2, 2, 3), dtype=np.uint8) for name, number in numbers.items()}
     write_pickles(tmp_path / "mini-imagenet", pixels)
-    data = load(tmp_path, split="500-100")
+    data = load(tmp_path, split=split)
     assert data.test is not None and data.test.labels is not None and data.train.labels is not None
-    assert data.train.labels.tolist() == [0] * 500 + [1] * 500 + [2] * 500
-    assert data.test.labels.tolist() == [0] * 100 + [1] * 100 + [2] * 100
+    assert data.train.labels.bincount().tolist() == [num_train] * 3
+    assert data.test.labels.bincount().tolist() == [num_test] * 3
     for label, name in enumerate(sorted(pixels)):
-        assert torch.equal(data.train.inputs[data.train.labels == label], resized(pixels[name][:500]))
-        assert torch.equal(data.test.inputs[data.test.labels == label], resized(pixels[name][500:600]))
-    paper = load(tmp_path)
-    assert paper.train.labels is not None and paper.train.labels.bincount().tolist() == [480, 480, 482]
+        train, test = np.split(pixels[name][: num_train + num_test], [num_train])
+        assert torch.equal(data.train.inputs[data.train.labels == label], resized(train))
+        assert torch.equal(data.test.inputs[data.test.labels == label], resized(test))
 
 
 def test_same_class_in_two_parts_is_merged_by_name(tmp_path: Path, pixels: Pixels) -> None:
-    images = {name: images[:5] for name, images in pixels.items()}
-    write_folders(tmp_path / "plain" / "mini-imagenet", images)
+    write_folders(tmp_path / "plain" / "mini-imagenet", pixels)
     root = tmp_path / "levels" / "mini-imagenet"
-    for name in images:
-        for row, file in file_names(name, 5):
+    for name in pixels:
+        for row, file in file_names(name, PER_CLASS):
             (root / PARTS[row % 3] / name).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(images[name][row]).save(root / PARTS[row % 3] / name / file)
+            Image.fromarray(pixels[name][row]).save(root / PARTS[row % 3] / name / file)
     assert_same(load(tmp_path / "plain"), load(tmp_path / "levels"))
 
 
@@ -276,7 +272,7 @@ def test_unknown_split(tmp_path: Path) -> None:
 def test_too_few_images_in_a_class(tmp_path: Path, pixels: Pixels) -> None:
     root = tmp_path / "mini-imagenet"
     write_folders(root, {**pixels, "n02": pixels["n02"][:1]})
-    for split, needed, name, number in (("paper", 2, "n02", 1), ("500-100", 600, "n01", PER_CLASS)):
+    for split, needed, name, number in (("paper", 7, "n02", 1), ("500-100", 600, "n01", PER_CLASS)):
         with pytest.raises(LLPError) as caught:
             load(tmp_path, split=split)
         assert str(caught.value) == f"{root}: split {split!r} needs {needed} images a class, and {name} has {number}"

@@ -28,8 +28,8 @@ PARTS = ("train", "val", "test")
 PICKLES = [f"mini-imagenet-cache-{part}.pkl" for part in PARTS]
 TABLES = [f"{part}.csv" for part in PARTS]
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"}
-SPLITS = {"paper": 2, "500-100": 600}
-"""The images that each class must have to be split so."""
+SPLITS = {"paper": (80, 20), "500-100": (500, 100)}
+"""Training and test images of each class."""
 
 Files = Mapping[str, Sequence[Path]]
 """The image files of each class."""
@@ -38,34 +38,35 @@ Files = Mapping[str, Sequence[Path]]
 def load(data_dir: str | os.PathLike[str] | None = None, *, download: bool = False, split: str = "paper") -> Dataset:
     """Mini-ImageNet at 64x64, from ``<data_dir>/mini-imagenet``; the resized images are cached there.
 
-    ``split`` takes of each class, by file name, the first 80 % (``"paper"``) or the first 500 (``"500-100"``, as the
-    paper's code does) to train, and the rest or the next 100 to test. ``download`` gets nothing: nobody offers one.
+    ``split`` takes of each class, by file name, the first 80 images to train and the next 20 to test (``"paper"``, by
+    its word), or the first 500 and the next 100 (``"500-100"``, by its code). ``download`` gets nothing: nobody offers
+    one.
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     folder = data_directory(data_dir) / "mini-imagenet"
     files, read = find_images(folder)
     images = load_images(folder / f"torchllp-{SIDE}x{SIDE}.npy", files, read, SIDE)
+    needed = sum(SPLITS[split])
     for name, number in zip(images.names, images.counts, strict=True):
-        if number < SPLITS[split]:
-            raise LLPError(f"{folder}: split {split!r} needs {SPLITS[split]} images a class, and {name} has {number}")
-    train, test = split_images(images, split)
+        if number < needed:
+            raise LLPError(f"{folder}: split {split!r} needs {needed} images a class, and {name} has {number}")
+    train, test = split_images(images, *SPLITS[split])
     data = Dataset.from_images("mini-imagenet", train, test, class_names=images.names, flip=True)
     return replace(data, warnings=tuple(warnings_of(folder, images)))
 
 
-def split_images(images: Images, split: str) -> tuple[Instances, Instances]:
-    """Training and test images, by the place of each image in its class."""
+def split_images(images: Images, num_train: int, num_test: int) -> tuple[Instances, Instances]:
+    """So many training images of each class, and the next ones to test."""
     counts = np.array(images.counts)
     labels = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(labels)) - (counts.cumsum() - counts)[labels]
-    train_end, test_end = (500, 600) if split == "500-100" else ((counts * 4 // 5)[labels], counts[labels])
     pixels = torch.from_numpy(images.pixels)
 
     def instances(chosen: np.ndarray) -> Instances:
         return Instances(pixels[torch.from_numpy(chosen)], torch.from_numpy(labels[chosen]))
 
-    return instances(place < train_end), instances((place >= train_end) & (place < test_end))
+    return instances(place < num_train), instances((place >= num_train) & (place < num_train + num_test))
 
 
 def warnings_of(folder: Path, images: Images) -> Iterator[str]:
