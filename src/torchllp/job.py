@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from torchllp.bags import Bags, default_held_out
+from torchllp.check import check
 from torchllp.config import Config, DataConfig
 from torchllp.data import load_dataset
 from torchllp.data.bag_makers import make_bags
@@ -54,9 +55,10 @@ class Job:
         ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
         """
         pick_device(config.compute.device)
-        data = _load(config.data)
         if bags is None:
-            bags = _bags(config, data)
+            data, bags = load_bags(config)
+        else:
+            data = _load(config.data)
         share = config.data.held_out
         num_labelled = int(bags.is_labelled.sum())
         num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled)
@@ -81,10 +83,12 @@ class Job:
         return cls.prepare(run.config, bags, first_weights=not run.checkpoint_file.is_file())
 
 
-def _bags(config: Config, data: Dataset) -> Bags:
+def load_bags(config: Config) -> tuple[Dataset, Bags]:
+    """The data set that a config names, and the bags that it asks for."""
     settings = config.data
+    data = _load(settings)
     if settings.bags_from is None:
-        return make_bags(
+        return data, make_bags(
             data,
             settings.bags,
             bag_size=settings.bag_size,
@@ -95,7 +99,7 @@ def _bags(config: Config, data: Dataset) -> Bags:
     bags = Bags.load(Run.open(Path(settings.bags_from)).bags_file)
     if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
         raise LLPError(f"{settings.bags_from}: its bags are not over the instances and classes of {data.name}")
-    return bags
+    return data, bags
 
 
 def _load(config: DataConfig) -> Dataset:
@@ -200,14 +204,9 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
 
 def _log_job(job: Job) -> None:
     log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
-    shares = job.bags.class_shares
-    if shares.max() > 2 * shares.min():
-        low, high = shares.argmin(), shares.argmax()
-        names = job.bags.class_names
-        log.info(
-            "the classes are not balanced: from %.1f %% (%s) to %.1f %% (%s) of the instances",
-            *(100 * shares[low], names[low], 100 * shares[high], names[high]),
-        )
+    for finding in check(job.train_bags):
+        if finding.level == "warning" or finding.meaning.startswith("not balanced"):
+            log.warning("%s: %s: %s", finding.subject, finding.value, finding.meaning)
     for warning in job.data.warnings:
         log.warning(warning)
     if job.config.init_from is not None:

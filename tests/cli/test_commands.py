@@ -169,6 +169,20 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path)
     assert config.method.options == {"beta_bag": 7.0, "weigh_instances": False, "beta_instance": 2}
 
 
+def test_check_says_what_bags_can_teach(tmp_path: Path) -> None:
+    result = llp("check", "--bag-size", "512", "--figure", "bags.png", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    warnings = [line for line in result.stdout.splitlines() if line.startswith("!")]
+    assert len(warnings) == 2 and "fewer bags than classes" in warnings[0] and "2 of 10" in warnings[1]
+    assert (tmp_path / "bags.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_training_warns_of_bags_that_teach_little(tmp_path: Path) -> None:
+    result = llp("train", "--bag-size", "512", "--epochs", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "rank of the proportions: 2 of 10: some classes always come in the same mixture" in result.stdout
+
+
 @pytest.mark.skipif("TORCHLLP_DATA" not in os.environ, reason="TORCHLLP_DATA does not say where Fashion-MNIST is")
 def test_real_fashion_mnist(tmp_path: Path) -> None:
     flags = ["--dataset", "fashion-mnist", "--bag-size", "64", "--epochs", "1", "--steps-per-epoch", "2"]

@@ -18,6 +18,7 @@ app = App(
     result_action="return_value",
 )
 app.command("torchllp.cli.train:train", name="train", help="Train a classifier from bags and their proportions.")
+app.command("torchllp.cli.check:check", name="check", help="Say what bags can teach, before any training.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
 app.command("torchllp.cli.predict:predict", name="predict", help="Classify instances with a run's classifier.")
 app.command("torchllp.cli.methods:methods", name="methods", help="List the methods, or show one with its numbers.")

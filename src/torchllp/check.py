@@ -1,0 +1,136 @@
+"""What these bags can teach, before any training."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchllp.bags import Bags
+
+RARE = 0.01
+"""A class with a smaller share is called rare."""
+ILL_CONDITIONED = 1000.0
+"""A larger condition number of the proportions is called large: float32 training noise drowns such differences."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: its value, and what it means for training, in a sentence."""
+
+    subject: str
+    value: str
+    meaning: str
+    level: Literal["fine", "warning"] = "fine"
+
+
+def check(bags: Bags, inputs: np.ndarray | None = None) -> list[Finding]:
+    """All findings; those about identical instances only where the ``inputs [N, ...]`` are given.
+
+    >>> labels = np.arange(100) % 2
+    >>> [f.subject for f in check(Bags.random(labels, bag_size=5, seed=0)) if f.level == "warning"]
+    []
+    """
+    findings = [*_sizes(bags), *_classes(bags), *_information(bags)]
+    return findings + list(_duplicates(bags, inputs)) if inputs is not None else findings
+
+
+def _sizes(bags: Bags) -> Iterator[Finding]:
+    known = int(bags.is_labelled.sum())
+    few = known < bags.num_classes
+    meaning = (
+        "fewer bags than classes cannot tell the classes apart"
+        if few
+        else "each bag is one observation: more and smaller bags teach more than few large ones"
+    )
+    yield Finding("labelled bags", f"{known:,}", meaning, "warning" if few else "fine")
+    middle = f"median {np.median(bags.sizes):g}"
+    yield Finding(
+        "instances a bag", f"{bags.size_range}, {middle}", "the larger a bag, the less it says of one instance"
+    )
+    if known < len(bags):
+        share = bags.sizes[~bags.is_labelled].sum() / bags.sizes.sum()
+        yield Finding(
+            "bags without proportions", f"{len(bags) - known:,}", f"{share:.1%} of the instances have no bag-level loss"
+        )
+    left = int((bags.bag_of < 0).sum())
+    if left:
+        yield Finding("instances in no bag", f"{left:,}", "they are not trained on")
+
+
+def _classes(bags: Bags) -> Iterator[Finding]:
+    shares = bags.class_shares
+    low, high = shares.argmin(), shares.argmax()
+    names = bags.class_names
+    missing = [names[c] for c in np.flatnonzero(shares == 0)]
+    if missing:
+        yield Finding("classes without any mass", ", ".join(missing), "they will never be predicted", "warning")
+    rare = [names[c] for c in np.flatnonzero((shares > 0) & (shares < RARE))]
+    if rare:
+        meaning = (
+            f"below {RARE:.0%} of the instances: the likeliest class of an instance will hardly ever be one of these"
+        )
+        yield Finding("rare classes", ", ".join(rare), meaning, "warning")
+    value = f"{shares[low]:.1%} ({names[low]}) to {shares[high]:.1%} ({names[high]})"
+    balanced = shares[high] <= 2 * shares[low]
+    yield Finding(
+        "class shares", value, "balanced" if balanced else "not balanced: compare accuracy with the largest share"
+    )
+    present = (bags.proportions[bags.is_labelled] > 0).mean(0)
+    always = int((present == 1).sum())
+    yield Finding(
+        "classes in every bag",
+        f"{always} of {bags.num_classes}",
+        "absent classes rule pseudo-labels out; a class that is never absent is never ruled out",
+    )
+
+
+def _information(bags: Bags) -> Iterator[Finding]:
+    proportions, sizes = bags.proportions[bags.is_labelled], bags.sizes[bags.is_labelled]
+    shares = bags.class_shares
+    spread = np.abs(proportions - shares).sum(1).mean() / 2
+    # What bags of these sizes would have if their instances were drawn at random (normal approximation).
+    at_random = (np.sqrt(2 * shares * (1 - shares) / np.pi).sum() / 2 / np.sqrt(sizes)).mean()
+    if spread < 1e-9:
+        meaning = "all bags have the same proportions: nothing distinguishes the classes"
+        yield Finding("spread of the proportions", "0", meaning, "warning")
+    else:
+        ratio = spread / at_random
+        meaning = (
+            "as in bags of random instances: what a bag teaches shrinks as it grows"
+            if ratio < 1.5
+            else "more than in bags of random instances: large bags teach as well"
+        )
+        yield Finding("spread of the proportions", f"{spread:.3f} ({ratio:.1f} x random)", meaning)
+
+    values = np.linalg.svd(proportions, compute_uv=False)
+    rank = int((values > values[0] * max(proportions.shape) * np.finfo(np.float64).eps).sum())
+    if rank < bags.num_classes:
+        meaning = "some classes always come in the same mixture: no method can tell them apart by their bags"
+        yield Finding("rank of the proportions", f"{rank} of {bags.num_classes}", meaning, "warning")
+        return
+    yield Finding("rank of the proportions", f"{rank} of {bags.num_classes}", "the bags can tell all classes apart")
+    condition = values[0] / values[-1]
+    large = condition > ILL_CONDITIONED
+    meaning = (
+        "some classes nearly always come in the same mixture" if large else "no mixture of classes is nearly constant"
+    )
+    yield Finding("condition of the proportions", f"{condition:.3g}", meaning, "warning" if large else "fine")
+
+
+def _duplicates(bags: Bags, inputs: np.ndarray) -> Iterator[Finding]:
+    rows = defaultdict(list)
+    for row in bags.members:
+        rows[np.ascontiguousarray(inputs[row]).tobytes()].append(row)
+    copies = [same for same in rows.values() if len(same) > 1]
+    across = sum(len(set(bags.bag_of[same])) > 1 for same in copies)
+    if not copies:
+        yield Finding("identical instances", "none", "every instance is its own")
+        return
+    yield Finding(
+        "identical instances",
+        f"{sum(map(len, copies)):,} in {len(copies):,} groups",
+        f"{across:,} groups are in several bags: what is held out may have been trained on",
+        "warning" if across else "fine",
+    )

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from torchllp import Bags
+from torchllp.check import Finding, check
+
+
+def found(bags: Bags, inputs: np.ndarray | None = None) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in check(bags, inputs)}
+
+
+def warnings(bags: Bags, inputs: np.ndarray | None = None) -> set[str]:
+    return {finding.subject for finding in check(bags, inputs) if finding.level == "warning"}
+
+
+def table(rows: list[list[float]], size: int = 20) -> Bags:
+    ids = np.arange(len(rows)).repeat(size)
+    return Bags.from_table(ids, dict(enumerate(rows)))
+
+
+def spread_by_random(bags: Bags) -> float:
+    return float(found(bags)["spread of the proportions"].value.split("(")[1].split()[0])
+
+
+def test_random_bags_are_fine() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 4000)
+    bags = Bags.random(labels, 16, 0)
+    assert warnings(bags) == set()
+    assert found(bags)["labelled bags"].value == "250"
+    assert found(bags)["rank of the proportions"].value == "4 of 4"
+
+
+@pytest.mark.parametrize("size", [4, 16, 64])
+def test_the_yardstick_of_the_spread_is_random_bags(size: int) -> None:
+    labels = np.random.default_rng(1).choice(3, 60_000, p=[0.6, 0.3, 0.1])
+    assert spread_by_random(Bags.random(labels, size, 0)) == pytest.approx(1, abs=0.2)
+
+
+def test_bags_of_one_class_each_differ_more() -> None:
+    assert spread_by_random(table([[1, 0], [0, 1]] * 20)) > 3
+
+
+def test_equal_proportions_teach_nothing() -> None:
+    bags = table([[0.5, 0.5]] * 30)
+    assert warnings(bags) == {"spread of the proportions", "rank of the proportions"}
+    assert found(bags)["rank of the proportions"].value == "1 of 2"
+    assert "spread of the proportions" in warnings(table([[1.0, 0.0]] * 30))
+
+
+def test_two_classes_that_always_come_together() -> None:
+    rows = [[1 - 2 * x, x, x] for x in np.linspace(0.15, 0.4, 30)]
+    assert warnings(table(rows)) == {"rank of the proportions"}
+    nearly = [[a, b + 1e-5 * (-1) ** i, c - 1e-5 * (-1) ** i] for i, (a, b, c) in enumerate(rows)]
+    assert warnings(table(nearly)) == {"condition of the proportions"}
+
+
+def test_fewer_bags_than_classes() -> None:
+    assert warnings(table([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])) == {"labelled bags", "rank of the proportions"}
+
+
+def test_rare_and_missing_classes() -> None:
+    rows = [[0.6 + 0.01 * i, 0.396 - 0.01 * i, 0.004, 0.0] for i in range(20)]
+    result = found(table(rows))
+    assert result["rare classes"].value == "2" and result["rare classes"].level == "warning"
+    assert result["classes without any mass"].value == "3"
+    assert result["class shares"].meaning.startswith("not balanced")
+    assert result["classes in every bag"].value == "3 of 4"
+
+
+def test_unlabelled_bags_and_instances_in_no_bag() -> None:
+    bags = Bags.from_table(["a"] * 6 + ["b"] * 2 + ["z"] * 2, {"a": [0.5, 0.5], "b": [0, 1]}, unlabelled="keep")
+    finding = found(bags)["bags without proportions"]
+    assert finding.value == "1" and "20.0%" in finding.meaning
+    assert found(bags.select(np.array([0, 2])))["instances in no bag"].value == "2"
+
+
+def test_identical_instances() -> None:
+    bags = table([[0.5, 0.5], [0.1, 0.9], [0.9, 0.1]], size=4)
+    inputs = np.arange(12, dtype=np.uint8)[:, None]
+    assert found(bags, inputs)["identical instances"].value == "none"
+    inputs[1] = inputs[0]
+    finding = found(bags, inputs)["identical instances"]
+    assert finding.value == "2 in 1 groups" and finding.level == "fine"
+    inputs[11] = inputs[0]
+    finding = found(bags, inputs)["identical instances"]
+    assert finding.value == "3 in 1 groups" and finding.level == "warning"
