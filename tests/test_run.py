@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from commands import SHORT, llp
-from torchllp import Bags, Config, LLPError, Run, job
-from torchllp.engine.checkpoint import load_state, save_state, write_atomically
+from torchllp import Bags, Config, LLPError, Run, create_model, job
+from torchllp.engine.checkpoint import load_state, save_state
+from torchllp.files import write_atomically
 
 CONFIG = Config.layered({"recipe": {"epochs": 4, "instances_per_step": 256}, "compute": {"threads": 1}})
 
@@ -210,6 +211,20 @@ def test_nothing_is_written_for_a_config_that_cannot_run(tmp_path: Path) -> None
         assert not (tmp_path / "run").exists()
 
 
+def test_a_run_killed_right_after_its_config(tmp_path: Path) -> None:
+    config = Config.layered(CONFIG.model_dump(), {"recipe": {"epochs": 1}})
+    Run.create(tmp_path / "run", config)
+    assert job.resume(tmp_path / "run").is_finished
+
+
+def test_paths_are_written_down_whole(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(finished.path.parent)
+    paths = {"init_from": finished.path.name, "data": {"bags_from": finished.path.name, "data_dir": "data"}}
+    run = job.start(Config.layered(CONFIG.model_dump(), {"recipe": {"epochs": 1}}, paths), tmp_path / "run")
+    assert run.config.init_from == run.config.data.bags_from == str(finished.path)
+    assert run.config.data.data_dir == str(finished.path.parent / "data")
+
+
 def test_few_bags_hold_nothing_out_and_the_log_says_so(tmp_path: Path) -> None:
     config = Config.layered(CONFIG.model_dump(), {"data": {"bag_size": 100}, "recipe": {"epochs": 1}})
     run = job.start(config, tmp_path / "run")
@@ -262,6 +277,12 @@ def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
     assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
     resumed = job.resume(tmp_path / "killed")
     assert resumed.model_file.read_bytes() == run.model_file.read_bytes()
+
+    model = create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
+    head = model.head.weight.clone()  # pyrefly: ignore
+    job._initialize(model, finished, tuple("abcdefghij"))
+    assert torch.equal(model.head.weight, head)  # of other classes, though as many
+    assert torch.equal(model.body[0].weight, finished.load_model().body[0].weight)
 
     with pytest.raises(LLPError, match=r"its model \(small-cnn\) is not the one to be trained"):
         job.start(Config.layered(config.model_dump(), {"model": {"name": "mlp"}}), tmp_path / "other")

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchllp.bags import Bags as Bags
     from torchllp.batch import BagBatch as BagBatch
+    from torchllp.check import check_bags as check_bags
     from torchllp.config import Compute as Compute
     from torchllp.config import Config as Config
     from torchllp.config import Recipe as Recipe
     from torchllp.data import list_datasets as list_datasets
     from torchllp.data import load_dataset as load_dataset
+    from torchllp.data.bag_makers import make_bags as make_bags
     from torchllp.data.dataset import Dataset as Dataset
     from torchllp.data.dataset import Instances as Instances
     from torchllp.engine.train import train as train
@@ -32,12 +34,14 @@ _PUBLIC = {
     "LLPError": "torchllp.errors",
     "Recipe": "torchllp.config",
     "Run": "torchllp.run",
+    "check_bags": "torchllp.check",
     "create_method": "torchllp.methods",
     "create_model": "torchllp.models",
     "list_datasets": "torchllp.data",
     "list_methods": "torchllp.methods",
     "list_models": "torchllp.models",
     "load_dataset": "torchllp.data",
+    "make_bags": "torchllp.data.bag_makers",
     "train": "torchllp.engine.train",
 }
 __all__ = sorted(_PUBLIC)  # pyrefly: ignore[unsupported]

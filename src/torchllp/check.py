@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.stats import binom
 
 from torchllp.bags import Bags
 
@@ -22,17 +23,19 @@ class Finding:
     subject: str
     value: str
     meaning: str
-    level: Literal["fine", "warning"] = "fine"
+    level: Literal["fine", "note", "warning"] = "fine"
 
 
-def check(bags: Bags, inputs: np.ndarray | None = None) -> list[Finding]:
+def check_bags(bags: Bags, inputs: np.ndarray | None = None) -> list[Finding]:
     """All findings; those about identical instances only where the ``inputs [N, ...]`` are given.
 
     >>> labels = np.arange(100) % 2
-    >>> [f.subject for f in check(Bags.random(labels, bag_size=5, seed=0)) if f.level == "warning"]
+    >>> [f.subject for f in check_bags(Bags.random(labels, bag_size=5, seed=0)) if f.level == "warning"]
     []
     """
-    findings = [*_sizes(bags), *_classes(bags), *_information(bags)]
+    findings = list(_sizes(bags))
+    if bags.is_labelled.any():
+        findings += [*_classes(bags), *_information(bags)]
     return findings + list(_duplicates(bags, inputs)) if inputs is not None else findings
 
 
@@ -74,9 +77,10 @@ def _classes(bags: Bags) -> Iterator[Finding]:
         yield Finding("rare classes", ", ".join(rare), meaning, "warning")
     value = f"{shares[low]:.1%} ({names[low]}) to {shares[high]:.1%} ({names[high]})"
     balanced = shares[high] <= 2 * shares[low]
-    yield Finding(
-        "class shares", value, "balanced" if balanced else "not balanced: compare accuracy with the largest share"
-    )
+    if balanced:
+        yield Finding("class shares", value, "balanced")
+    else:
+        yield Finding("class shares", value, "not balanced: compare accuracy with the largest share", "note")
     present = (bags.proportions[bags.is_labelled] > 0).mean(0)
     always = int((present == 1).sum())
     yield Finding(
@@ -90,13 +94,11 @@ def _information(bags: Bags) -> Iterator[Finding]:
     proportions, sizes = bags.proportions[bags.is_labelled], bags.sizes[bags.is_labelled]
     shares = bags.class_shares
     spread = np.abs(proportions - shares).sum(1).mean() / 2
-    # What bags of these sizes would have if their instances were drawn at random (normal approximation).
-    at_random = (np.sqrt(2 * shares * (1 - shares) / np.pi).sum() / 2 / np.sqrt(sizes)).mean()
     if spread < 1e-9:
         meaning = "all bags have the same proportions: nothing distinguishes the classes"
         yield Finding("spread of the proportions", "0", meaning, "warning")
     else:
-        ratio = spread / at_random
+        ratio = spread / np.mean([_spread_at_random(int(size), shares) for size in sizes])
         meaning = (
             "as in bags of random instances: what a bag teaches shrinks as it grows"
             if ratio < 1.5
@@ -106,17 +108,28 @@ def _information(bags: Bags) -> Iterator[Finding]:
 
     values = np.linalg.svd(proportions, compute_uv=False)
     rank = int((values > values[0] * max(proportions.shape) * np.finfo(np.float64).eps).sum())
-    if rank < bags.num_classes:
+    if rank < np.count_nonzero(shares):
         meaning = "some classes always come in the same mixture: no method can tell them apart by their bags"
         yield Finding("rank of the proportions", f"{rank} of {bags.num_classes}", meaning, "warning")
         return
-    yield Finding("rank of the proportions", f"{rank} of {bags.num_classes}", "the bags can tell all classes apart")
-    condition = values[0] / values[-1]
+    meaning = "the bags can tell all classes apart that they have"
+    yield Finding("rank of the proportions", f"{rank} of {bags.num_classes}", meaning)
+    condition = values[0] / values[rank - 1]
     large = condition > ILL_CONDITIONED
     meaning = (
         "some classes nearly always come in the same mixture" if large else "no mixture of classes is nearly constant"
     )
     yield Finding("condition of the proportions", f"{condition:.3g}", meaning, "warning" if large else "fine")
+
+
+def _spread_at_random(size: int, shares: np.ndarray) -> float:
+    """The mean spread of bags of so many random instances: half the sum of the classes' mean absolute deviations.
+
+    That of a binomial count is ``2 k (1 - p) Pr[k]`` with ``k`` the first whole number above its mean (De Moivre).
+    """
+    k = np.floor(size * shares) + 1
+    deviation = 2 * k * (1 - shares) * binom.pmf(k, size, shares)
+    return float(deviation.sum() / size / 2)
 
 
 def _duplicates(bags: Bags, inputs: np.ndarray) -> Iterator[Finding]:

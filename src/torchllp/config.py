@@ -36,7 +36,7 @@ class DataConfig(Section):
     """Instances a bag."""
     largest_bag: PositiveInt | None = None
     """Draw the size of each bag between --bag-size and this."""
-    concentration: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    concentration: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Of the class shares in dirichlet bags: small makes bags of few classes, large makes them alike."""
     bags_from: str | None = None
     """Run whose bags are taken instead."""

@@ -17,16 +17,17 @@ from safetensors.torch import save
 from torch import nn
 
 from torchllp.bags import Bags, default_held_out
-from torchllp.check import check
+from torchllp.check import check_bags
 from torchllp.config import Config, DataConfig
 from torchllp.data import load_dataset
 from torchllp.data.bag_makers import make_bags
 from torchllp.data.dataset import Dataset
-from torchllp.engine.checkpoint import write_atomically
+from torchllp.data.files import data_directory
 from torchllp.engine.precision import pick_device
 from torchllp.engine.tensorboard import TensorBoardLog
 from torchllp.engine.train import Observer, Row, State, train
 from torchllp.errors import LLPError
+from torchllp.files import write_atomically
 from torchllp.methods import create_method
 from torchllp.methods.method import Method
 from torchllp.models import create_model
@@ -34,6 +35,7 @@ from torchllp.randomness import seed_of
 from torchllp.run import Run
 
 log = logging.getLogger("torchllp")
+epoch_log = logging.getLogger("torchllp.epochs")  # apart, for those who show progress in another way
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,7 @@ class Job:
         ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
         """
         pick_device(config.compute.device)
-        if bags is None:
-            data, bags = load_bags(config)
-        else:
-            data = _load(config.data)
-        share = config.data.held_out
-        num_labelled = int(bags.is_labelled.sum())
-        num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled)
-        train_bags, held_out = bags.hold_out(num_held_out, config.seed)
+        data, bags, train_bags, held_out = load_supervision(config, bags)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed_of("first weights", config.seed))
             model = create_model(
@@ -73,22 +68,37 @@ class Job:
             )
             method = create_method(config.method.name, **config.method.options)
         if config.init_from is not None and first_weights:
-            _initialize(model, Run.open(Path(config.init_from)))
+            _initialize(model, Run.open(Path(config.init_from)), data.class_names)
         return cls(config, data, bags, train_bags, held_out, model, method)
 
     @classmethod
     def of(cls, run: Run) -> "Job":
-        """What a run trains, or trained, on: its own bags, once they have been written."""
-        bags = Bags.load(run.bags_file) if run.bags_file.is_file() else None
-        return cls.prepare(run.config, bags, first_weights=not run.checkpoint_file.is_file())
+        """The job of a run that is to be continued."""
+        return cls.prepare(run.config, bags_of(run), first_weights=not run.checkpoint_file.is_file())
 
 
-def load_bags(config: Config) -> tuple[Dataset, Bags]:
-    """The data set that a config names, and the bags that it asks for."""
+def bags_of(run: Run) -> Bags | None:
+    """The bags of a run, once they have been written."""
+    return Bags.load(run.bags_file) if run.bags_file.is_file() else None
+
+
+def load_supervision(config: Config, bags: Bags | None = None) -> tuple[Dataset, Bags, Bags, Bags | None]:
+    """The data set of a config, all of its bags, those to train on and those held out.
+
+    ``bags`` are those of an existing run; without them they are made as the config says.
+    """
+    data = load_data(config.data)
+    bags = bags or _make(config, data)
+    share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
+    # less a little: 0.07 x 100 is 7.000000000000001
+    num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
+    return data, bags, *bags.hold_out(num_held_out, config.seed)
+
+
+def _make(config: Config, data: Dataset) -> Bags:
     settings = config.data
-    data = _load(settings)
     if settings.bags_from is None:
-        return data, make_bags(
+        return make_bags(
             data,
             settings.bags,
             bag_size=settings.bag_size,
@@ -99,10 +109,11 @@ def load_bags(config: Config) -> tuple[Dataset, Bags]:
     bags = Bags.load(Run.open(Path(settings.bags_from)).bags_file)
     if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
         raise LLPError(f"{settings.bags_from}: its bags are not over the instances and classes of {data.name}")
-    return data, bags
+    return bags
 
 
-def _load(config: DataConfig) -> Dataset:
+def load_data(config: DataConfig) -> Dataset:
+    """The data set of a config."""
     options = {"split": config.split} if config.split is not None else {}
     if options and config.dataset != "mini-imagenet":
         raise LLPError(f"{config.dataset} has one split only: leave `split` out")
@@ -111,13 +122,26 @@ def _load(config: DataConfig) -> Dataset:
 
 def start(config: Config, path: Path, *, overwrite: bool = False, observer: Observer | None = None) -> Run:
     """Train by ``config`` into a new run at ``path``."""
-    threads = config.compute.threads or torch.get_num_threads()
-    config = Config.layered(config.model_dump(), {"compute": {"threads": threads}})
+    config = _resolve(config)
     job = Job.prepare(config)  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
         _execute(run, job, observer or Observer())
     return run
+
+
+def _resolve(config: Config) -> Config:
+    """The same config, whatever the working directory, the environment and the default number of threads."""
+    data = config.data
+    paths: dict[str, str] = {}
+    if data.bags_from is not None:
+        paths["bags_from"] = os.path.abspath(data.bags_from)
+    if data.data_dir is not None or data.dataset != "digits":  # which are in no directory
+        paths["data_dir"] = os.path.abspath(data_directory(data.data_dir))
+    init_from = config.init_from and os.path.abspath(config.init_from)
+    threads = config.compute.threads or torch.get_num_threads()
+    layer = {"data": paths, "compute": {"threads": threads}, "init_from": init_from}
+    return Config.layered(config.model_dump(), layer)
 
 
 def resume(path: Path, *, observer: Observer | None = None) -> Run:
@@ -129,15 +153,16 @@ def resume(path: Path, *, observer: Observer | None = None) -> Run:
     return run
 
 
-def _initialize(model: nn.Module, source: Run) -> None:
+def _initialize(model: nn.Module, source: Run, class_names: tuple[str, ...]) -> None:
     """Take the trained weights of another run; its head only where it has the same classes."""
     weights = source.load_model().state_dict()
-    own = model.state_dict()
-    fits = {name: name in own and own[name].shape == tensor.shape for name, tensor in weights.items()}
-    wrong = [name for name in fits if not fits[name] and not name.startswith("head.")]
-    if wrong or weights.keys() != own.keys():
-        raise LLPError(f"{source.path}: its model ({source.config.model.name}) is not the one to be trained")
-    model.load_state_dict({name: tensor for name, tensor in weights.items() if fits[name]}, strict=False)
+    if tuple(source.description["data"]["class_names"]) != class_names:
+        weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        name = source.config.model.name
+        raise LLPError(f"{source.path}: its model ({name}) is not the one to be trained") from error
 
 
 class _Recorder(Observer):
@@ -154,7 +179,7 @@ class _Recorder(Observer):
         os.fsync(self.metrics.fileno())
         self.tensorboard.write(row)
         self.run.save_checkpoint(state, self.metrics.tell())
-        log.info(epoch_line(row))
+        epoch_log.info(epoch_line(row))
         self.observer.on_epoch(row, state)
 
 
@@ -204,8 +229,8 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
 
 def _log_job(job: Job) -> None:
     log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
-    for finding in check(job.train_bags):
-        if finding.level == "warning" or finding.meaning.startswith("not balanced"):
+    for finding in check_bags(job.bags, job.data.train.inputs.numpy()):
+        if finding.level != "fine":
             log.warning("%s: %s: %s", finding.subject, finding.value, finding.meaning)
     for warning in job.data.warnings:
         log.warning(warning)

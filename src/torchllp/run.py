@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from torchllp.config import Config, read_toml
-from torchllp.engine.checkpoint import load_state, save_state, write_atomically
+from torchllp.engine.checkpoint import load_state, save_state
 from torchllp.engine.train import Row, State
 from torchllp.errors import LLPError
+from torchllp.files import write_atomically
 from torchllp.models import create_model
 
 FORMAT_VERSION = 1
@@ -74,12 +75,15 @@ class Run:
                 shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(run.config_file, config.to_toml().encode())
-        run.checkpoint_file.parent.mkdir()
         return run
 
     @property
     def config(self) -> Config:
         return Config.layered(read_toml(self.config_file))
+
+    def config_with(self, data_dir: Path | None) -> Config:
+        """The run's config, with the files of its data set in another directory if one is given."""
+        return Config.layered(self.config.model_dump(), {"data": {"data_dir": str(data_dir)}} if data_dir else {})
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -117,6 +121,7 @@ class Run:
 
     def save_checkpoint(self, state: State, metrics_bytes: int) -> None:
         """Write the state after an epoch, and how much of ``metrics.jsonl`` belongs to it."""
+        self.checkpoint_file.parent.mkdir(exist_ok=True)
         content = {"format_version": FORMAT_VERSION, "state": state, "metrics_bytes": metrics_bytes}
         save_state(self.checkpoint_file, content)
 

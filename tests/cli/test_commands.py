@@ -124,13 +124,15 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (
             ["train", "--dataset", "cifar10", "--data-dir", "no"],
             1,
-            "cifar10: no data_batch_1 in no/cifar-10",
+            "cifar10: no data_batch_1 in ",
         ),
         (["train", "--dataset", "mini-imagenet", "--data-dir", "no"], 1, "mini-imagenet"),
         (["train", "--split", "paper"], 1, "digits has one split only"),
         (["train", "--preset", "papper"], 1, "unknown preset 'papper': did you mean 'paper'?"),
         (["train", "--set", "weigh_bags=no"], 1, "weigh_bags must be true or false, not 'no'"),
         (["train", "--compare", "ahil"], 2, "that is what is trained already"),
+        (["train", "--bags-from", "x", "--bag-size", "3"], 2, "leave --bag-size out"),
+        (["check", "--figure", "nowhere/bags.png"], 1, "nowhere/bags.png: there is no such directory"),
         (["train", "--run", "/proc/run"], 1, "/proc/run: "),
         (["train", "--set", "beta_bag"], 2, "--set takes NAME=VALUE, not 'beta_bag'"),
         (["train", "--set", "beta_bga=1"], 1, "method 'ahil' has no option 'beta_bga'"),
@@ -177,6 +179,17 @@ def test_check_says_what_bags_can_teach(tmp_path: Path) -> None:
     assert (tmp_path / "bags.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_terminal_shows_warnings_and_a_bar(tmp_path: Path) -> None:
+    """By a pseudo-terminal, as a person would see it."""
+    command = [sys.executable, "-m", "torchllp", "train", "--bag-size", "512", "--epochs", "1"]
+    code = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    result = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0
+    screen = result.stdout.decode(errors="replace")
+    assert "rank of the proportions: 2 of 10" in screen
+    assert "epoch 1/1" in screen and "Test accuracy on digits" in screen
+
+
 def test_training_warns_of_bags_that_teach_little(tmp_path: Path) -> None:
     result = llp("train", "--bag-size", "512", "--epochs", "1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -192,6 +205,11 @@ def test_real_fashion_mnist(tmp_path: Path) -> None:
     assert run.summary["num_bags"] == 937 and run.summary["num_held_out"] == 94
     assert run.description["data"]["class_names"][9] == "Ankle boot"
     assert run.description["data"]["warnings"] == []
+    assert run.config.data.data_dir == str(Path(os.environ["TORCHLLP_DATA"]).absolute())
+    assert llp("predict", run.path, "-o", "p.csv", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "p.csv").read_text().count("\n") == 10_001
+    elsewhere = llp("evaluate", run.path, "--data-dir", "nowhere")
+    assert elsewhere.returncode == 1 and "nowhere/FashionMNIST" in elsewhere.stderr
 
 
 @pytest.mark.parametrize("command", ["methods", "models", "datasets"])

@@ -63,6 +63,13 @@ def test_labels_are_for_looking_at_only() -> None:
     assert without.metrics[0]["held_out/bag_kl"] == with_labels.metrics[0]["held_out/bag_kl"]
 
 
+def test_a_test_set_without_any_label_is_not_evaluated() -> None:
+    data = load_dataset("digits")
+    assert data.test is not None
+    outcome = run(data=replace(data, test=Instances(data.test.inputs, torch.full((360,), -1))))
+    assert "test/accuracy" not in outcome.metrics[0]
+
+
 def test_supervision_needs_labels() -> None:
     data = load_dataset("digits")
     with pytest.raises(LLPError, match="Supervised needs the labels"):

@@ -24,13 +24,13 @@ def check(
     figure
         PNG file for a picture of the bags' proportions.
     """
-    from torchllp.check import check as check_bags
-    from torchllp.job import load_bags
+    from torchllp.check import check_bags
+    from torchllp.job import load_supervision
     from torchllp.report.bags import save_bags
 
     given = data.model_dump(exclude_unset=True) if data is not None else {}
-    instances, bags = load_bags(Config.layered({"data": given, "seed": seed}))
-    console.print(f"{instances.name}: {bags!r}", markup=False)
+    instances, bags, _, held_out = load_supervision(Config.layered({"data": given, "seed": seed}))
+    console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training", markup=False)
     findings = check_bags(bags, instances.train.inputs.numpy())
     rows = [("!" if f.level == "warning" else "", f.subject, f.value, f.meaning) for f in findings]
     show_table(["", "what", "value", "what it means"], rows)

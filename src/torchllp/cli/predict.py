@@ -21,6 +21,7 @@ def predict(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     weights: Literal["chosen", "last"] | None = None,
     raw: Annotated[bool, Parameter(negative="")] = False,
+    data_dir: Path | None = None,
     device: str = "auto",
 ) -> None:
     """Classify instances with a run's classifier: one CSV row an instance with its class and all probabilities.
@@ -38,13 +39,15 @@ def predict(
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw
         Use the weights as optimised, not their moving average.
+    data_dir
+        Directory of the data sets' files, if not where the run had them.
     device
         auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     """
-    from torchllp.data import load_dataset
-    from torchllp.engine.checkpoint import write_atomically
     from torchllp.engine.evaluate import predict as predict_instances
     from torchllp.engine.precision import pick_device
+    from torchllp.files import write_atomically
+    from torchllp.job import load_data
     from torchllp.run import Run
     from torchllp.views.image import ImageViews
 
@@ -53,7 +56,7 @@ def predict(
     if images is not None:
         inputs = _read_images(images, tuple(known["model"]["input_shape"]))
     else:
-        test = load_dataset(known["data"]["dataset"]).test
+        test = load_data(opened.config_with(data_dir).data).test
         if test is None:
             raise LLPError(f"{known['data']['dataset']} has no test instances: name a file to classify")
         inputs = test.inputs

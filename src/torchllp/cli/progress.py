@@ -42,12 +42,29 @@ def show_progress() -> Iterator[Observer]:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=console, transient=True) as progress:
+        with Progress(*columns, console=console, transient=True) as progress, _shown_log(_AboveTheBar(progress)):
             yield _Bar(progress)
     else:
-        handler = logging.StreamHandler(console.file)
-        logging.getLogger("torchllp").addHandler(handler)
-        try:
+        with _shown_log(logging.StreamHandler(console.file)):
             yield Observer()
-        finally:
-            logging.getLogger("torchllp").removeHandler(handler)
+
+
+class _AboveTheBar(logging.Handler):
+    """What is worth saying, all but the epochs, which the bar shows."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != "torchllp.epochs":
+            self.progress.console.print(self.format(record), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _shown_log(handler: logging.Handler) -> Iterator[None]:
+    logging.getLogger("torchllp").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("torchllp").removeHandler(handler)

@@ -38,7 +38,7 @@ def train(
     """Train a classifier from bags and their proportions.
 
     Without options: L2P-AHIL on scikit-learn's digits in bags of 16. What is said by a flag goes before the config
-    file, that before the preset, and that before the defaults shown here.
+    file, that before the preset, and that before the defaults shown here, setting by setting.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def train(
     seed
         Decides bags, first weights, order and views. [default: 0]
     run
-        Directory of the run. [default: runs/DATASET-METHOD-bagSIZE-seedSEED]
+        Directory of the run. Default: named by data set, method, bags and seed in runs.
     init_from
         Run whose trained weights are the first ones.
     compare
@@ -81,9 +81,13 @@ def train(
     flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
     flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
     flags |= {"seed": seed} if seed is not None else {}
-    flags |= {"init_from": str(init_from.absolute())} if init_from is not None else {}
+    flags |= {"init_from": str(init_from)} if init_from is not None else {}
     layers = (read_toml(config) if config else {}, flags)
     dataset = Config.layered(*layers).data.dataset
+    if data is not None and data.bags_from is not None:
+        clash = sorted(data.model_fields_set & {"bags", "bag_size", "largest_bag", "concentration"})
+        if clash:
+            raise Misuse(f"--bags-from takes the bags of a run as they are: leave --{clash[0].replace('_', '-')} out")
     main = Config.layered(find_preset(preset or "quick", dataset), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
@@ -108,7 +112,13 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
 
 
 def _default_name(config: Config) -> str:
-    return f"{config.data.dataset}-{config.method.name}-bag{config.data.bag_size}-seed{config.seed}"
+    data = config.data
+    bags = f"bag{data.bag_size}" if data.bags == "random" else f"{data.bags}{data.bag_size}"
+    if data.largest_bag is not None:
+        bags += f"to{data.largest_bag}"
+    if data.bags_from is not None:
+        bags = f"bags-from-{Path(data.bags_from).name}"
+    return f"{data.dataset}-{config.method.name}-{bags}-seed{config.seed}"
 
 
 def _options(flag: str, pairs: list[str] | None) -> Options:
@@ -165,22 +175,20 @@ def _show_results(runs: "list[Run]") -> None:
 
     rows = []
     for run in runs:
-        accuracy = run.summary["accuracy"]
-        shown = (percent(accuracy.get(name)) for name in ("last", "chosen", "oracle"))
-        rows.append((_label(run), str(run.summary["bag_size"]), *shown, str(run.path)))
-    first = runs[0]
+        summary = run.summary
+        shown = (percent(summary["accuracy"].get(name)) for name in ("last", "chosen", "oracle"))
+        rows.append((_label(run), summary["bag_size"], *shown, str(run.path)))
+    first, summary = runs[0], runs[0].summary
     if len(runs) > 1 or not first.curves_file.exists():  # a finished run that is resumed has its picture
         save_curves(
             first.curves_file,
             {_label(run): run.metrics() for run in runs},
-            title=f"{_label(first)} on {first.summary['dataset']}, bags of {first.summary['bag_size']}",
-            chosen=first.summary["metrics"].get("chosen"),
+            title=f"{_label(first)} on {summary['dataset']}, bags of {summary['bag_size']}",
+            chosen=summary["metrics"].get("chosen"),
         )
     columns = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "run"]
-    show_table(columns, rows, title=f"Test accuracy on {first.summary['dataset']}")
-    console.print(
-        "chosen: the epoch with the smallest error on held-out bags; oracle: the best epoch by test labels, "
-        "which nobody has in practice",
-        style="dim",
-    )
+    show_table(columns, rows, title=f"Test accuracy on {summary['dataset']}")
+    if "chosen" in summary["metrics"]:
+        console.print("chosen: the epoch with the smallest error on held-out bags", style="dim")
+    console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
     console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)

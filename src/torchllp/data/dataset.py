@@ -30,6 +30,11 @@ class Instances:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether any label is known; waits for the device."""
+        return self.labels is not None and bool((self.labels >= 0).any())
+
     def to(self, device: torch.device | str) -> "Instances":
         labels = None if self.labels is None else self.labels.to(device)
         return Instances(self.inputs.to(device), labels)

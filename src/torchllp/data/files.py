@@ -18,7 +18,7 @@ def find_files(name: str, directories: list[Path], files: list[str]) -> Path:
 
     >>> find_files("cifar10", [Path("nowhere")], ["data_batch_1"])
     Traceback (most recent call last):
-    torchllp.errors.LLPError: cifar10: no data_batch_1 in nowhere: get it by llp train --dataset cifar10 --download, \
+    torchllp.errors.LLPError: cifar10: no data_batch_1 in nowhere: get it by llp check --dataset cifar10 --download, \
 or say where it is by --data-dir or TORCHLLP_DATA
     """
     for directory in directories:
@@ -27,7 +27,7 @@ or say where it is by --data-dir or TORCHLLP_DATA
     missing = next(file for file in files if not (directories[0] / file).is_file())
     looked = " or ".join(str(directory) for directory in directories)
     raise LLPError(
-        f"{name}: no {missing} in {looked}: get it by llp train --dataset {name} --download, "
+        f"{name}: no {missing} in {looked}: get it by llp check --dataset {name} --download, "
         "or say where it is by --data-dir or TORCHLLP_DATA"
     )
 

@@ -1,28 +1,13 @@
-"""Files that are either whole or not there, and states that load without running code."""
+"""States that are written whole and load without running code."""
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchllp.errors import LLPError
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``path`` so that a crash at any moment leaves the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the new name must survive a power cut too
-    finally:
-        os.close(directory)
+from torchllp.files import write_atomically
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

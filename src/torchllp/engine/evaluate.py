@@ -40,6 +40,6 @@ def evaluate(
     if held_out is not None:
         errors = held_out_errors(model, views, train, held_out)
         metrics |= {f"held_out/{name}": value for name, value in errors.items()}
-    if test is not None and test.labels is not None:
+    if test is not None and test.labels is not None and test.is_labelled:
         metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs), test.labels)
     return {name: value.item() for name, value in metrics.items()}

@@ -1,6 +1,5 @@
 """One picture of the bags: how far the classes' proportions differ between them."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from torchllp.bags import Bags
-from torchllp.engine.checkpoint import write_atomically
+from torchllp.report.figure import save_figure
 
 MOST_DOTS = 20_000
 
@@ -29,6 +28,4 @@ def save_bags(path: Path, bags: Bags, *, title: str) -> None:
     axes.set_ylim(bottom=0)
     axes.set_title(title)
     axes.legend(fontsize="small")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomically(path, buffer.getvalue())
+    save_figure(figure, path)

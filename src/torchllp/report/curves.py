@@ -1,6 +1,5 @@
 """One picture of a training: what was matched, what was trusted, what came of it."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from torchllp.engine.checkpoint import write_atomically
+from torchllp.report.figure import save_figure
 
 Rows = Sequence[Mapping[str, float]]
 
@@ -48,9 +47,7 @@ def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen: 
         axes.grid(alpha=0.3)
         if axes.has_data():
             axes.legend(fontsize="small")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomically(path, buffer.getvalue())
+    save_figure(figure, path)
 
 
 def _line(axes: Axes, rows: Rows, metric: str, label: str) -> None:
