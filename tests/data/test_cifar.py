@@ -81,7 +81,7 @@ def write(name: str, root: Path, dump: Callable[[Any], bytes] = original, flat: 
     return folder
 
 
-def check(name: str, data: Dataset) -> None:
+def verify(name: str, data: Dataset) -> None:
     source = SOURCE[name]
     for found, files in ((data.train, source.train), (data.test, source.test)):
         batches = [CONTENTS[name][file] for file in files]
@@ -102,7 +102,7 @@ def check(name: str, data: Dataset) -> None:
 def test_every_pixel_and_label_is_that_of_the_files(tmp_path: Path, name: str, flat: bool) -> None:
     write(name, tmp_path, flat=flat)
     data = LOAD[name](tmp_path)
-    check(name, data)
+    verify(name, data)
     pixels = np.concatenate([CONTENTS[name][file]["data"] for file in SOURCE[name].train]).reshape(-1, 3, 1024) / 255
     assert data.mean == pytest.approx(pixels.mean((0, 2))) and data.std == pytest.approx(pixels.std((0, 2)))
 
@@ -130,7 +130,7 @@ def test_files_rewritten_by_python_3(tmp_path: Path, protocol: int, keys: str, o
         return pickle.dumps(content, protocol=protocol)
 
     write("cifar10", tmp_path, dump)
-    check("cifar10", cifar.load_cifar10(tmp_path))
+    verify("cifar10", cifar.load_cifar10(tmp_path))
 
 
 @both
@@ -176,7 +176,7 @@ def test_only_missing_files_are_downloaded(tmp_path: Path, name: str, monkeypatc
 
     monkeypatch.setattr(torchvision.datasets, name.upper(), download)
     for _ in range(2):
-        check(name, LOAD[name](tmp_path, download=True))
+        verify(name, LOAD[name](tmp_path, download=True))
     assert calls == [(tmp_path, {"download": True})]
 
 
