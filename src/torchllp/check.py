@@ -13,7 +13,7 @@ from torchllp.bags import Bags
 RARE = 0.01
 """A class with a smaller share is called rare."""
 ILL_CONDITIONED = 1000.0
-"""A larger condition number of the proportions is called large: float32 training noise drowns such differences."""
+"""A larger condition number of the proportions is called large; the bound is our choice, not a measured one."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,9 @@ def _information(bags: Bags) -> Iterator[Finding]:
         meaning = "all bags have the same proportions: nothing distinguishes the classes"
         yield Finding("spread of the proportions", "0", meaning, "warning")
     else:
-        ratio = spread / np.mean([_spread_at_random(int(size), shares) for size in sizes])
+        distinct, number = np.unique(sizes, return_counts=True)
+        at_random = np.average([_spread_at_random(size, shares) for size in distinct], weights=number)
+        ratio = spread / at_random
         meaning = (
             "as in bags of random instances: what a bag teaches shrinks as it grows"
             if ratio < 1.5

@@ -66,7 +66,8 @@ def bag_entropy(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tens
     """Entropy (nats) of each column after normalising it over the bag.
 
     Summed as ``log M`` less the divergence from the uniform distribution, whose terms are smaller than those of the
-    entropy itself: in float32 a bag of 256 loses less than half as much to rounding.
+    entropy itself: in float32 the largest error for bags of 256 was 0.4 to 0.7 of that of the plain sum. (For bags of
+    16 there is no gain.)
 
     >>> bag_entropy(torch.tensor([1.0, 5.0, 1.0]).log(), torch.tensor([0, 1, 0]), 2)
     tensor([0.6931, 0.0000])
