@@ -180,16 +180,6 @@ def test_only_missing_files_are_downloaded(tmp_path: Path, name: str, monkeypatc
     assert calls == [(tmp_path, {"download": True})]
 
 
-def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(root: Path, **options: object) -> None:
-        raise OSError("no\nroute")
-
-    monkeypatch.setattr(torchvision.datasets, "CIFAR10", download)
-    with pytest.raises(LLPError) as caught:
-        cifar.load_cifar10(tmp_path, download=True)
-    assert str(caught.value) == f"cifar10: the download to {tmp_path} failed: no route"
-
-
 class Call:
     """Pickled as a call of a function, which pickle.load would run."""
 

@@ -91,16 +91,6 @@ def test_only_missing_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.M
     assert calls == [(tmp_path, {"split": split, "download": True}) for split in ("train", "test")]
 
 
-def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(root: Path, **options: object) -> None:
-        raise OSError("no\nroute")
-
-    monkeypatch.setattr(torchvision.datasets, "SVHN", download)
-    with pytest.raises(LLPError) as caught:
-        svhn.load(tmp_path, download=True)
-    assert str(caught.value) == f"svhn: the download to {tmp_path} failed: no route"
-
-
 def images(count: int, *size: int) -> np.ndarray:
     return np.zeros((*(size or (32, 32, 3)), count), np.uint8)
 
