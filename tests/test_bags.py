@@ -49,7 +49,7 @@ def test_whole_numbers_and_counts(ids) -> None:
         ({"a": [0.5, 0.5], "b": [1]}, {}, "bag 'b' has 1 numbers in the bag table and the first bag 2"),
         ({"a": ["x", 0.5], "b": [0, 1]}, {}, "not a number"),
         ({**TABLE, "c": [1, 0]}, {}, "bag 'c' is in the bag table but has no row"),
-        ({"a": [0.5, 0.5]}, {}, r"1 of the rows' bags are not in the bag table \(first: 'b'\): say unlabelled="),
+        ({"a": [0.5, 0.5]}, {}, r"1 of the rows' bags are not in the bag table \(first: 'b'\): say unlabelled 'keep'"),
         ({"a": [1], "b": [1]}, {"class_names": ["x"]}, "at least two classes, not 1"),
         (TABLE, {"class_names": ["x", "y", "z"]}, "3 class names were given for the 2 classes"),
         ({1: [0.5, 0.5], 2: [0, 1]}, {}, "bag ids are strings in the rows and whole numbers in the bag table"),

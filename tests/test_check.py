@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,32 @@ def test_identical_instances() -> None:
     inputs[11] = inputs[0]
     finding = found(bags, inputs)["identical instances"]
     assert finding.value == "3 in 1 groups" and finding.level == "warning"
+    assert "1 groups are in several bags" in finding.meaning
+
+
+def test_identical_instances_by_plain_loops() -> None:
+    """Few values, and these at the end: many copies, in one bag, in several bags, and in no bag."""
+    generator = np.random.default_rng(0)
+    inputs = np.zeros((200, 3, 9, 4), dtype=np.uint8)
+    inputs[:, 2, 8] = generator.integers(0, 4, (200, 4))
+    bag_of = generator.integers(-1, 60, 200)
+    bag_of[:60] = np.arange(60)
+    rows: dict[str, list[int]] = {}
+    for row in np.flatnonzero(bag_of >= 0):
+        rows.setdefault(str(inputs[row].tolist()), []).append(row)
+    copies = [same for same in rows.values() if len(same) > 1]
+    across = sum(len({bag_of[row] for row in same}) > 1 for same in copies)
+    assert 0 < len(copies) < len(rows) and across > 0
+    finding = found(Bags.from_labels(bag_of, generator.integers(0, 2, 200)), inputs)["identical instances"]
+    assert finding.value == f"{sum(map(len, copies))} in {len(copies)} groups"
+    assert finding.meaning.startswith(f"{across} groups are in several bags")
+
+
+def test_identical_instances_are_found_in_little_memory() -> None:
+    inputs = np.random.default_rng(0).integers(0, 256, (2000, 5000), dtype=np.uint8)
+    bags = table([[0.5, 0.5], [0.1, 0.9]] * 50)
+    tracemalloc.start()
+    check_bags(bags, inputs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < inputs.nbytes / 5

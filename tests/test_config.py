@@ -7,7 +7,7 @@ from torchllp import Config, LLPError, list_datasets, list_methods
 from torchllp.config import read_toml
 from torchllp.methods import create_method
 from torchllp.models import create_model
-from torchllp.presets import NAMES, preset
+from torchllp.presets import NAMES, TABLE, preset
 
 
 def test_toml_round_trip(tmp_path: Path) -> None:
@@ -73,6 +73,13 @@ def test_every_preset_is_a_config_that_can_be_built(name: str, dataset: str) -> 
     assert model is not None
     assert config.method.name in list_methods()
     assert create_method(config.method.name, **config.method.options).views == ("weak", "strong")
+
+
+def test_a_table_has_a_recipe_of_its_own_and_none_of_the_papers() -> None:
+    config = Config.layered(preset("quick", TABLE))
+    assert (config.model.name, config.recipe.optimizer) == ("mlp", "adamw")
+    with pytest.raises(LLPError, match="the paper recipe is for images"):
+        preset("paper", TABLE)
 
 
 def test_the_papers_recipe() -> None:

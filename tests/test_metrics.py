@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, roc_auc_score
 
 from torchllp import metrics
 
@@ -22,6 +22,33 @@ def test_with_labels_as_in_scikit_learn(seed: int, num_classes: int, num_instanc
     assert confusion.tolist() == confusion_matrix(labels, predicted, labels=classes).tolist()
     expected = f1_score(labels, predicted, labels=classes, average=None, zero_division=0)
     assert metrics.f1_scores(confusion).tolist() == pytest.approx(expected.tolist())
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 60), st.sampled_from([0, 1, 8]))
+def test_rankings_as_in_scikit_learn(seed: int, num_classes: int, num_instances: int, decimals: int) -> None:
+    """With few decimals many instances tie."""
+    generator = torch.Generator().manual_seed(seed)
+    log_p = torch.randn(num_instances, num_classes, generator=generator).log_softmax(1).round(decimals=decimals)
+    labels = torch.randint(-1, num_classes, (num_instances,), generator=generator)
+    average_precision, auc = metrics.average_precision(log_p, labels), metrics.auc(log_p, labels)
+    known = labels >= 0
+    for c in range(num_classes):
+        is_class, score = labels[known] == c, log_p[known, c]
+        if is_class.any() and not is_class.all():
+            assert average_precision[c].item() == pytest.approx(average_precision_score(is_class, score))
+            assert auc[c].item() == pytest.approx(roc_auc_score(is_class, score))
+        else:
+            assert average_precision[c].isnan()
+            assert auc[c].isnan()
+
+
+def test_rankings_of_impossible_classes_and_of_no_labels() -> None:
+    log_p = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]]).log()
+    assert metrics.auc(log_p, torch.tensor([0, 1, 1])).tolist() == [0.75, 0.75]
+    assert metrics.average_precision(log_p, torch.tensor([0, 1, 1])).tolist() == pytest.approx([0.5, 5 / 6])
+    assert metrics.auc(log_p, torch.full((3,), -1)).isnan().all()
+    assert metrics.average_precision(log_p, torch.full((3,), -1)).isnan().all()
 
 
 def test_unknown_labels_do_not_count() -> None:

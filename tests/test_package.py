@@ -68,6 +68,6 @@ def test_the_wheel_trains_away_from_the_source(tmp_path: Path) -> None:
     assert Path(where).is_relative_to(tmp_path / "env")
     llp = tmp_path / "env" / "bin" / "llp"
     output = run(llp, "train", "--epochs", "1", "--run", "first")
-    assert "Test accuracy on digits" in output
+    assert "Accuracy on the test instances of digits" in output
     assert (tmp_path / "first" / "model.safetensors").exists()
     assert run(llp, "predict", "first").count("\n") == 361

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchllp.data.bag_makers import make_bags as make_bags
     from torchllp.data.dataset import Dataset as Dataset
     from torchllp.data.dataset import Instances as Instances
+    from torchllp.data.own import load_table as load_table
     from torchllp.engine.train import train as train
     from torchllp.errors import LLPError as LLPError
     from torchllp.methods import create_method as create_method
@@ -41,6 +42,7 @@ _PUBLIC = {
     "list_methods": "torchllp.methods",
     "list_models": "torchllp.models",
     "load_dataset": "torchllp.data",
+    "load_table": "torchllp.data.own",
     "make_bags": "torchllp.data.bag_makers",
     "train": "torchllp.engine.train",
 }

@@ -128,7 +128,7 @@ class Bags:
             missing = known[~is_labelled]
             raise LLPError(
                 f"{len(missing)} of the rows' bags are not in the bag table (first: {_show(missing[0])}): "
-                "say unlabelled='keep' or unlabelled='drop'"
+                "say unlabelled 'keep' or 'drop'"
             )
         for bag in position.keys() - set(known.tolist()):
             raise LLPError(f"bag {_show(bag)} is in the bag table but has no row")
@@ -148,8 +148,15 @@ class Bags:
         return cls(bag_of=bag_of, bag_ids=known, proportions=proportions, is_labelled=is_labelled, class_names=names)
 
     @classmethod
-    def from_labels(cls, bag_of: np.ndarray, labels: np.ndarray, *, class_names: Sequence[str] | None = None) -> "Bags":
-        """Bags whose proportions are counted from labels, for experiments; ``bag_of`` as in the attributes.
+    def from_labels(
+        cls,
+        bag_of: np.ndarray,
+        labels: np.ndarray,
+        *,
+        class_names: Sequence[str] | None = None,
+        bag_ids: np.ndarray | None = None,
+    ) -> "Bags":
+        """Bags whose proportions are counted from labels, for experiments; the other arguments are attributes.
 
         >>> Bags.from_labels(np.array([0, 0, 1, -1]), np.array([0, 1, 1, 0])).proportions
         array([[0.5, 0.5],
@@ -168,7 +175,7 @@ class Bags:
         np.add.at(counts, (bag_of[members], labels[members]), 1)
         return cls(
             bag_of=bag_of,
-            bag_ids=np.arange(num_bags),
+            bag_ids=np.arange(num_bags) if bag_ids is None else bag_ids,
             proportions=counts / counts.sum(1, keepdims=True).clip(min=1),
             is_labelled=np.ones(num_bags, dtype=bool),
             class_names=tuple(class_names),

@@ -1,6 +1,6 @@
 """What these bags can teach, before any training."""
 
-from collections import defaultdict
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -135,17 +135,18 @@ def _spread_at_random(size: int, shares: np.ndarray) -> float:
 
 
 def _duplicates(bags: Bags, inputs: np.ndarray) -> Iterator[Finding]:
-    rows = defaultdict(list)
-    for row in bags.members:
-        rows[np.ascontiguousarray(inputs[row]).tobytes()].append(row)
-    copies = [same for same in rows.values() if len(same) > 1]
-    across = sum(len(set(bags.bag_of[same])) > 1 for same in copies)
-    if not copies:
+    rows = np.flatnonzero(bags.bag_of >= 0)
+    # by their digests, in the order of the file: the inputs may be a memory map that is larger than memory
+    digests = (hashlib.blake2b(inputs[row].tobytes(), digest_size=16).digest() for row in rows)
+    _, group, size = np.unique(np.fromiter(digests, "S16", len(rows)), return_inverse=True, return_counts=True)
+    in_bag = np.unique([group, bags.bag_of[rows]], axis=1)[0]
+    copies, across = size[size > 1], (np.bincount(in_bag) > 1).sum()
+    if not len(copies):
         yield Finding("identical instances", "none", "every instance is its own")
         return
     yield Finding(
         "identical instances",
-        f"{sum(map(len, copies)):,} in {len(copies):,} groups",
+        f"{copies.sum():,} in {len(copies):,} groups",
         f"{across:,} groups are in several bags: what is held out may have been trained on",
         "warning" if across else "fine",
     )

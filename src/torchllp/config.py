@@ -30,8 +30,10 @@ class DataConfig(Section):
     """Fetch the files of the data set if they are missing."""
     split: Literal["paper", "500-100"] | None = None
     """Training and test images a class of mini-imagenet: 80 and 20 (the default), or 500 and 100."""
-    bags: Literal["random", "dirichlet", "cluster"] = "random"
-    """How bags are made: at random (the paper's), with class shares of their own, or of similar instances."""
+    bags: str = "random"
+    """The table of your bags (CSV, Parquet), or how bags are made from labels: random (the paper's), dirichlet (class
+    shares of their own), cluster (similar instances), by-feature (like values of --bag-column) or natural (equal ones).
+    """
     bag_size: PositiveInt = 16
     """Instances a bag."""
     largest_bag: PositiveInt | None = None
@@ -42,6 +44,54 @@ class DataConfig(Section):
     """Run whose bags are taken instead."""
     held_out: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags, none of fewer than 20."""
+
+
+class OwnConfig(Section):
+    """Instances of the user's own, in place of a named data set."""
+
+    instances: str | None = None
+    """Table of your instances, one a row: CSV, Parquet, .npy or .npz, or a folder of such files."""
+    features: str | None = None
+    """Precomputed features (.npy, .npz or a table), row by row those of --instances, whose columns are then none."""
+    images: str | None = None
+    """Folder of your images: one sub-folder a bag, or with --path-column the folder that its paths start from."""
+    test: str | None = None
+    """Labelled instances to test on: a table like --instances, or a folder with one sub-folder of images a class."""
+    bag_column: tuple[str, ...] = ("bag",)
+    """Column with the bag's id, in both tables; repeat it if several columns together are the id."""
+    label_column: str | None = None
+    """Column with an instance's class; makes bags and evaluates, and trains nothing but `supervised`."""
+    id_column: tuple[str, ...] = ()
+    """Column that is no feature, to be kept in the predictions; can be repeated."""
+    feature_column: tuple[str, ...] = ()
+    """Column to learn from; can be repeated. Default: all the others."""
+    categorical_column: tuple[str, ...] = ()
+    """Column whose numbers are codes of categories; can be repeated."""
+    path_column: str | None = None
+    """Column with the image file of an instance, below --images."""
+    image_size: Annotated[int, Field(ge=4, le=1024)] = 64
+    """Height and width that your images are brought to."""
+    flip: bool = False
+    """Whether your images may be mirrored left to right."""
+    class_column: tuple[str, ...] = ()
+    """Column of a class in the bag table; can be repeated. Default: all but the id and the size."""
+    size_column: str | None = None
+    """Column with the bag's number of instances in the bag table, to be checked. Default: size, if there is one."""
+    bag_values: Literal["proportions", "counts"] | None = None
+    """What the numbers of the bag table are. Default: found out."""
+    normalize: bool = False
+    """Rescale bags whose classes do not sum to what they should, instead of refusing them."""
+    unlabelled: Literal["keep", "drop"] | None = None
+    """What to do with instances whose bag is not in the bag table. Default: refuse."""
+
+    @property
+    def is_given(self) -> bool:
+        return self.instances is not None or self.images is not None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the instances are rows of features, not images."""
+        return self.is_given and self.images is None
 
 
 class Named(Section):
@@ -69,7 +119,11 @@ class Recipe(Section):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """Decay of the averaged weights, which are the ones evaluated; warmed up."""
     randaugment: Literal["random", "fixed"] = "random"
-    """Strong view: two operations of random strength, or two at level 10 as in the reference code."""
+    """Strong view of images: two operations of random strength, or two at level 10 as in the reference code."""
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """Weak view of table rows: standard deviation of the noise on their standardised numbers."""
+    corruption: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    """Strong view of table rows: share of the columns that take the value of another row."""
 
 
 class Compute(Section):
@@ -89,6 +143,7 @@ class Config(Section):
     """A run, resolved."""
 
     data: DataConfig = DataConfig()
+    own: OwnConfig = OwnConfig()
     method: Named = Named(name="ahil")
     model: Named = Named(name="small-cnn")
     recipe: Recipe = Recipe()

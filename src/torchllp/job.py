@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import os
 import platform
 import sys
@@ -12,29 +11,35 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import nn
 
-from torchllp.bags import Bags, default_held_out
+from torchllp.bags import Bags
 from torchllp.check import check_bags
-from torchllp.config import Config, DataConfig
-from torchllp.data import load_dataset
-from torchllp.data.bag_makers import make_bags
+from torchllp.config import Config
+from torchllp.data.bag_makers import NAMES as BAG_MAKERS
 from torchllp.data.dataset import Dataset
 from torchllp.data.files import data_directory
+from torchllp.data.image_cache import Progress
+from torchllp.engine.evaluate import predict
 from torchllp.engine.precision import pick_device
 from torchllp.engine.tensorboard import TensorBoardLog
-from torchllp.engine.train import Observer, Row, State, train
+from torchllp.engine.train import Observer, Outcome, Row, State, train
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
+from torchllp.functional.assignment import matching_offsets
 from torchllp.methods import create_method
 from torchllp.methods.method import Method
 from torchllp.models import create_model
 from torchllp.randomness import seed_of
-from torchllp.run import Run
+from torchllp.run import Run, read_json
+from torchllp.supervision import bags_of, load_supervision
 
 log = logging.getLogger("torchllp")
+MATCHED_INSTANCES = 100_000
+"""Thresholds are set on as many instances at most."""
 epoch_log = logging.getLogger("torchllp.epochs")  # apart, for those who show progress in another way
 
 
@@ -51,13 +56,20 @@ class Job:
     method: Method
 
     @classmethod
-    def prepare(cls, config: Config, bags: Bags | None = None, *, first_weights: bool = True) -> "Job":
-        """``bags`` are those of an existing run; without them they are drawn.
+    def prepare(
+        cls,
+        config: Config,
+        bags: Bags | None = None,
+        *,
+        first_weights: bool = True,
+        progress: Progress | None = None,
+    ) -> "Job":
+        """``bags`` are those of an existing run; without them they are made. ``progress`` is told of images decoded.
 
         ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
         """
         pick_device(config.compute.device)
-        data, bags, train_bags, held_out = load_supervision(config, bags)
+        data, bags, train_bags, held_out = load_supervision(config, bags, progress)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed_of("first weights", config.seed))
             model = create_model(
@@ -72,61 +84,26 @@ class Job:
         return cls(config, data, bags, train_bags, held_out, model, method)
 
     @classmethod
-    def of(cls, run: Run) -> "Job":
+    def of(cls, run: Run, progress: Progress | None = None) -> "Job":
         """The job of a run that is to be continued."""
-        return cls.prepare(run.config, bags_of(run), first_weights=not run.checkpoint_file.is_file())
-
-
-def bags_of(run: Run) -> Bags | None:
-    """The bags of a run, once they have been written."""
-    return Bags.load(run.bags_file) if run.bags_file.is_file() else None
-
-
-def load_supervision(config: Config, bags: Bags | None = None) -> tuple[Dataset, Bags, Bags, Bags | None]:
-    """The data set of a config, all of its bags, those to train on and those held out.
-
-    ``bags`` are those of an existing run; without them they are made as the config says.
-    """
-    data = load_data(config.data)
-    bags = bags or _make(config, data)
-    share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
-    # less a little: 0.07 x 100 is 7.000000000000001
-    num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
-    return data, bags, *bags.hold_out(num_held_out, config.seed)
-
-
-def _make(config: Config, data: Dataset) -> Bags:
-    settings = config.data
-    if settings.bags_from is None:
-        return make_bags(
-            data,
-            settings.bags,
-            bag_size=settings.bag_size,
-            largest=settings.largest_bag,
-            concentration=settings.concentration,
-            seed=config.seed,
-        )
-    bags = Bags.load(Run.open(Path(settings.bags_from)).bags_file)
-    if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
-        raise LLPError(f"{settings.bags_from}: its bags are not over the instances and classes of {data.name}")
-    return bags
-
-
-def load_data(config: DataConfig) -> Dataset:
-    """The data set of a config."""
-    options = {"split": config.split} if config.split is not None else {}
-    if options and config.dataset != "mini-imagenet":
-        raise LLPError(f"{config.dataset} has one split only: leave `split` out")
-    return load_dataset(config.dataset, config.data_dir, download=config.download, **options)
+        begun = run.checkpoint_file.is_file()
+        job = cls.prepare(run.config, bags_of(run), first_weights=not begun, progress=progress)
+        if (
+            begun
+            and job.data.encoder is not None
+            and read_json(run.encoder_file)["encoder"] != job.data.encoder.to_json()
+        ):
+            raise LLPError(f"{run.config.own.instances}: these are not the rows that the run began with")
+        return job
 
 
 def start(config: Config, path: Path, *, overwrite: bool = False, observer: Observer | None = None) -> Run:
     """Train by ``config`` into a new run at ``path``."""
-    config = _resolve(config)
-    job = Job.prepare(config)  # before anything is written
+    config, observer = _resolve(config), observer or Observer()
+    job = Job.prepare(config, progress=observer.on_images)  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
-        _execute(run, job, observer or Observer())
+        _execute(run, job, observer)
     return run
 
 
@@ -136,11 +113,16 @@ def _resolve(config: Config) -> Config:
     paths: dict[str, str] = {}
     if data.bags_from is not None:
         paths["bags_from"] = os.path.abspath(data.bags_from)
-    if data.data_dir is not None or data.dataset != "digits":  # which are in no directory
+    if config.own.is_given and data.bags not in BAG_MAKERS:
+        paths["bags"] = os.path.abspath(data.bags)
+    own = {name: getattr(config.own, name) for name in ("instances", "features", "images", "test")}
+    own = {name: os.path.abspath(path) for name, path in own.items() if path is not None}
+    named = not config.own.is_given
+    if named and (data.data_dir is not None or data.dataset != "digits"):  # which are in no directory
         paths["data_dir"] = os.path.abspath(data_directory(data.data_dir))
     init_from = config.init_from and os.path.abspath(config.init_from)
     threads = config.compute.threads or torch.get_num_threads()
-    layer = {"data": paths, "compute": {"threads": threads}, "init_from": init_from}
+    layer = {"data": paths, "own": own, "compute": {"threads": threads}, "init_from": init_from}
     return Config.layered(config.model_dump(), layer)
 
 
@@ -149,7 +131,8 @@ def resume(path: Path, *, observer: Observer | None = None) -> Run:
     run = Run.open(path)
     with run.lock():
         if not run.is_finished:
-            _execute(run, Job.of(run), observer or Observer())
+            observer = observer or Observer()
+            _execute(run, Job.of(run, observer.on_images), observer)
     return run
 
 
@@ -200,6 +183,8 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
         state, metrics_bytes = run.load_checkpoint()
         if state is None:
             write_atomically(run.bags_file, job.bags.to_bytes())
+            if job.data.encoder is not None:
+                run.write_json(run.encoder_file, {"encoder": job.data.encoder.to_json()})
             run.write_json(run.env_file, environment(config))
         else:
             log.info("continuing after epoch %d", state["epochs_done"])
@@ -221,7 +206,7 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
                 state=state,
             )
             recorder.tensorboard.close()
-        _finish(run, job, outcome.model, outcome.state)
+        _finish(run, job, outcome)
     finally:
         log.removeHandler(handler)
         handler.close()
@@ -229,6 +214,14 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
 
 def _log_job(job: Job) -> None:
     log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
+    for note in job.data.notes:
+        log.info(note)
+    if job.data.encoder is not None:
+        log.info(job.data.encoder.summary)
+    if job.data.test is job.data.train:
+        log.info(
+            "no other instances have labels: accuracy is that of the training instances, whose labels are not used"
+        )
     for finding in check_bags(job.bags, job.data.train.inputs.numpy()):
         if finding.level != "fine":
             log.warning("%s: %s: %s", finding.subject, finding.value, finding.meaning)
@@ -242,10 +235,10 @@ def _log_job(job: Job) -> None:
         log.info("%d of %d bags are held out to choose the epoch by", len(job.held_out), len(job.bags))
 
 
-def _finish(run: Run, job: Job, model: nn.Module, state: State) -> None:
+def _finish(run: Run, job: Job, outcome: Outcome) -> None:
     """Write the trained model and the summary, the summary last: it marks the run as finished."""
-    config = job.config
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
+    config, state = job.config, outcome.state
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in outcome.model.state_dict().items()}
     write_atomically(run.model_file, save(tensors))
     chosen = state["chosen"]
     run.write_json(
@@ -262,10 +255,11 @@ def _finish(run: Run, job: Job, model: nn.Module, state: State) -> None:
                 "dataset": job.data.name,
                 "warnings": list(job.data.warnings),
                 "class_names": list(job.data.class_names),
-                "input": "uint8",
+                "input": "uint8" if job.data.is_images else "float32",
                 "mean": list(job.data.mean),
                 "std": list(job.data.std),
             },
+            "match_totals": _match_totals(job, outcome),
             "weights": {
                 "kind": "moving average",
                 "epoch_is": "chosen" if chosen else "last",
@@ -279,6 +273,17 @@ def _finish(run: Run, job: Job, model: nn.Module, state: State) -> None:
     log.info("finished: %s", run.path)
 
 
+def _match_totals(job: Job, outcome: Outcome) -> dict[str, Any]:
+    """Offsets of the classes' log-probabilities with which the totals of bags are met, of held-out ones if possible."""
+    bags = job.held_out or job.train_bags
+    bags = bags.select(np.flatnonzero(bags.is_labelled))
+    generator = np.random.default_rng(seed_of("match totals", job.config.seed))
+    rows = generator.permutation(bags.members)[:MATCHED_INSTANCES]
+    log_p = predict(outcome.model, outcome.views, job.data.train.inputs, torch.from_numpy(rows)).cpu().numpy()
+    offsets = matching_offsets(log_p, bags.class_shares * len(rows))
+    return {"of": "training bags" if job.held_out is None else "held-out bags", "offsets": offsets.tolist()}
+
+
 def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:
     """The result of a run: accuracy at the last epoch, at the chosen one and at the oracle's."""
     epochs = {"last": rows[-1]}
@@ -288,6 +293,7 @@ def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:
         epochs["oracle"] = max(rows, key=lambda row: row["test/accuracy"])
     return {
         "dataset": job.data.name,
+        "tests_on": job.data.tests_on,
         "method": job.config.method.model_dump(),
         "model": job.config.model.model_dump(),
         "bag_size": job.bags.size_range,

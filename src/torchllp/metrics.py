@@ -4,9 +4,11 @@
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchllp.functional import entropy, log_mean_probability, proportion_kl
 
@@ -40,6 +42,54 @@ def f1_scores(confusion: Tensor) -> Tensor:
     """
     hits = confusion.diagonal().float()
     return 2 * hits / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
+
+
+def average_precision(log_p: Tensor, labels: Tensor) -> Tensor:
+    """Precision of each class against all others, averaged over its instances from the likeliest down, ``[C]``.
+
+    NaN for a class that none or all of the labelled instances have. A rare class shows here, not in the accuracy.
+
+    >>> log_p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]]).log()
+    >>> average_precision(log_p, torch.tensor([0, 0, 1]))
+    tensor([0.8333, 0.5000])
+    """
+    precisions = []
+    for hits, false_alarms in _threshold_counts(log_p, labels):
+        precision = hits[1:] / (hits[1:] + false_alarms[1:])
+        average = (hits.diff() * precision).sum() / hits[-1]
+        precisions.append(torch.where(false_alarms[-1] > 0, average, torch.nan))
+    return torch.stack(precisions)
+
+
+def auc(log_p: Tensor, labels: Tensor) -> Tensor:
+    """Area under the ROC curve of each class against all others, ``[C]``.
+
+    That is how often an instance of the class has a higher probability of it than an instance of another; ties count
+    half. NaN for a class that none or all of the labelled instances have.
+
+    >>> auc(torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]]).log(), torch.tensor([0, 0, 1]))
+    tensor([0.5000, 0.5000])
+    """
+    areas = []
+    for hits, false_alarms in _threshold_counts(log_p, labels):
+        area = (false_alarms.diff() * (hits[1:] + hits[:-1])).sum()
+        areas.append(area / (2 * hits[-1] * false_alarms[-1]))  # 0 / 0 where one of them has no instance
+    return torch.stack(areas)
+
+
+def _threshold_counts(log_p: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each class the instances of it and of others above each threshold, from none to all, ``[T + 1]`` each.
+
+    There is a threshold below each value of the class's log-probability, so instances that tie come together.
+    """
+    known = labels >= 0
+    for c, score in enumerate(log_p[known].T):
+        score, order = score.sort(descending=True)
+        is_hit = (labels[known] == c)[order]
+        is_last = torch.ones_like(is_hit)
+        is_last[:-1] = score[1:] != score[:-1]
+        hits, false_alarms = is_hit.cumsum(0)[is_last], (~is_hit).cumsum(0)[is_last]
+        yield pad(hits, (1, 0)), pad(false_alarms, (1, 0))
 
 
 def calibration_error(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:

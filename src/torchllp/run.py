@@ -26,9 +26,9 @@ FORMAT_VERSION = 1
 class Run:
     """A directory that holds everything of one training.
 
-    ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``metrics.jsonl`` (a line an epoch), ``train.log``,
-    ``checkpoints/last.pt`` (to resume from), and at the end ``model.safetensors`` with ``model.json``, and
-    ``summary.json``.
+    ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``encoder.json`` (of a table),
+    ``metrics.jsonl`` (a line an epoch), ``train.log``, ``checkpoints/last.pt`` (to resume from), and at the end
+    ``model.safetensors`` with ``model.json``, and ``summary.json``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,6 +36,7 @@ class Run:
         self.config_file = path / "config.toml"
         self.env_file = path / "env.json"
         self.bags_file = path / "bags.npz"
+        self.encoder_file = path / "encoder.json"
         self.metrics_file = path / "metrics.jsonl"
         self.log_file = path / "train.log"
         self.checkpoint_file = path / "checkpoints" / "last.pt"
@@ -43,6 +44,7 @@ class Run:
         self.description_file = path / "model.json"
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
+        self.confusion_file = path / "confusion.png"
         self.tensorboard_directory = path / "tensorboard"
         self.lock_file = path / ".lock"
 
@@ -103,7 +105,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         if not self.is_finished:
             raise LLPError(f"{self.path}: the run is not finished: continue it by {self.how_to_resume}")
-        return _read_json(self.summary_file)
+        return read_json(self.summary_file)
 
     @property
     def how_to_resume(self) -> str:
@@ -138,7 +140,7 @@ class Run:
         """What the trained model is and was trained on: the content of ``model.json``."""
         if not self.description_file.is_file():
             raise LLPError(f"{self.path}: the run has no model yet: continue it by {self.how_to_resume}")
-        return _read_json(self.description_file)
+        return read_json(self.description_file)
 
     def load_model(self, weights: Literal["chosen", "last"] | None = None, *, raw: bool = False) -> nn.Module:
         """The trained model in evaluation mode: what ``model.safetensors`` holds, or other weights of the run.
@@ -164,7 +166,7 @@ class Run:
         return model.eval()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:

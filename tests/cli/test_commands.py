@@ -187,7 +187,7 @@ def test_a_terminal_shows_warnings_and_a_bar(tmp_path: Path) -> None:
     assert result.returncode == 0
     screen = result.stdout.decode(errors="replace")
     assert "rank of the proportions: 2 of 10" in screen
-    assert "epoch 1/1" in screen and "Test accuracy on digits" in screen
+    assert "epoch 1/1" in screen and "Accuracy on the test instances of digits" in screen
 
 
 def test_training_warns_of_bags_that_teach_little(tmp_path: Path) -> None:

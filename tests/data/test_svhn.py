@@ -46,7 +46,7 @@ def test_every_pixel_and_label_is_that_of_the_files(tmp_path: Path, place: str) 
     assert 10 in LABELS["train"]
     check(data.train, "train")
     check(data.test, "test")
-    assert data.name == "svhn" and data.translate and not data.flip
+    assert data.name.startswith("svhn (not the published files, ") and data.translate and not data.flip
     assert data.class_names == tuple("0123456789")
     assert data.mean == pytest.approx(IMAGES["train"].mean((0, 1, 3)) / 255)
     assert data.std == pytest.approx(IMAGES["train"].std((0, 1, 3)) / 255)
@@ -151,5 +151,6 @@ def test_real_digits(unpacked: Path) -> None:
     counts = data.train.labels.bincount(minlength=10).tolist()
     assert counts == [2059, 5695, 4326, 3464, 3085, 2829, 2272, 2294, 1999, 1977]  # not balanced
     assert data.test.labels.bincount().tolist() == [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]
+    assert data.name == "svhn (not the published files, 30,000 training images)"  # in every table
     assert len(data.warnings) == 2 and all("not the published file" in warning for warning in data.warnings)
     assert data.mean == pytest.approx([0.4377, 0.4438, 0.4728], abs=0.02)  # those of all 73,257

@@ -16,7 +16,8 @@ from torchllp.engine.evaluate import predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.running_means import RunningMeans
-from torchllp.engine.train import Learner, image_views
+from torchllp.engine.train import Learner
+from torchllp.engine.views import views_of
 from torchllp.models import create_model
 from torchllp.views.image import ImageViews
 from torchllp.views.parameters import WeakParameters
@@ -79,7 +80,7 @@ def _digit_batches(method_name: str) -> tuple[BatchMaker, Bags]:
     data = load_dataset("digits")
     assert data.train.labels is not None
     bags = Bags.random(data.train.labels.numpy(), 16, 0)
-    return BatchMaker(data.train, bags, image_views(data, Recipe()), create_method(method_name)), bags
+    return BatchMaker(data.train, bags, views_of(data, Recipe()), create_method(method_name)), bags
 
 
 def test_a_batch_has_what_the_method_asks_for_and_no_more() -> None:
@@ -130,7 +131,7 @@ def test_prediction_leaves_the_model_as_it_was() -> None:
     model = create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8)).train()
     before = deepcopy(model.state_dict())
     inputs = torch.cat([data.train.inputs, data.train.inputs])  # more than one evaluation batch
-    log_p = predict(model, image_views(data, Recipe()), inputs)
+    log_p = predict(model, views_of(data, Recipe()), inputs)
     assert model.training
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(inputs)))

@@ -45,7 +45,7 @@ def num_parameters(model: nn.Module) -> int:
 
 
 def test_names_are_listed_and_described():
-    assert list_models() == ["mlp", "resnet18", "resnet50", "small-cnn", "wrn-28-2", "wrn-28-8"]
+    assert list_models() == ["linear", "mlp", "resnet18", "resnet50", "small-cnn", "wrn-28-2", "wrn-28-8"]
     assert all(MODELS.entry(name).summary for name in list_models())
 
 

@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from torchllp.cli.console import console, show_table
-from torchllp.config import Config, DataConfig
+from torchllp.cli.train import check_own, section
+from torchllp.config import Config, DataConfig, OwnConfig
 
 
 def check(
     *,
     seed: int = 0,
     figure: Path | None = None,
-    data: Annotated[DataConfig | None, Parameter(name="*")] = None,
+    data: Annotated[DataConfig | None, section("Data set and bags")] = None,
+    own: Annotated[OwnConfig | None, section("Your own data")] = None,
 ) -> None:
     """Say what bags can teach, before any training.
 
@@ -25,12 +25,20 @@ def check(
         PNG file for a picture of the bags' proportions.
     """
     from torchllp.check import check_bags
-    from torchllp.job import load_supervision
+    from torchllp.cli.progress import show_progress
     from torchllp.report.bags import save_bags
+    from torchllp.supervision import load_supervision
 
-    given = data.model_dump(exclude_unset=True) if data is not None else {}
-    instances, bags, _, held_out = load_supervision(Config.layered({"data": given, "seed": seed}))
+    check_own(data, own)
+    given = {
+        name: part.model_dump(exclude_unset=True) for name, part in (("data", data), ("own", own)) if part is not None
+    }
+    with show_progress() as observer:
+        settings = Config.layered(given, {"seed": seed})
+        instances, bags, _, held_out = load_supervision(settings, progress=observer.on_images)
     console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training", markup=False)
+    for note in instances.notes:
+        console.print(note, markup=False, soft_wrap=True)
     findings = check_bags(bags, instances.train.inputs.numpy())
     rows = [("!" if f.level == "warning" else "", f.subject, f.value, f.meaning) for f in findings]
     show_table(["", "what", "value", "what it means"], rows)

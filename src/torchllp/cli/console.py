@@ -9,6 +9,8 @@ from rich.table import Table
 
 # In a pipe nobody is there to be wrapped for at 80 columns.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+aside = Console(highlight=False, stderr=True)
+"""For what is no result, where the result goes to standard output."""
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

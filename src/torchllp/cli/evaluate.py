@@ -2,28 +2,52 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from torchllp.cli.console import console, percent, show_table
+from torchllp.cli.console import aside, console, percent, show_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Flag = Parameter(negative="")
 
 
 def evaluate(
     run: Path,
     *,
+    instances: Path | None = None,
+    label_column: str | None = None,
+    images: Path | None = None,
+    features: Path | None = None,
+    match_totals: Annotated[bool, Flag] = False,
+    figure: Path | None = None,
     weights: Literal["chosen", "last"] | None = None,
-    raw: Annotated[bool, Parameter(negative="")] = False,
+    raw: Annotated[bool, Flag] = False,
     data_dir: Path | None = None,
     device: str = "auto",
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Show how good a run's classifier is, on the test instances of its data set and on its held-out bags.
+    """Show how good a run's classifier is, on labelled instances and on its held-out bags.
 
     Parameters
     ----------
     run
         Directory of a finished run.
+    instances
+        Labelled instances: a table like the one trained on, or a folder with one sub-folder of images a class.
+        Default: the test instances of the run, and its held-out bags.
+    label_column
+        Column with the classes. Default: that of the run.
+    images
+        Folder that the paths in a table of images start from. Default: the folder of the table.
+    features
+        File with the precomputed features of the instances, if their table has them not.
+    match_totals
+        Shift the classes' thresholds so that the totals of the run's held-out bags are met.
+    figure
+        PNG file for a picture of the confusion matrix. Default: confusion.png in the run.
     weights
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw
@@ -35,42 +59,82 @@ def evaluate(
     as_json
         Print the numbers as JSON.
     """
-    from torchllp.engine.evaluate import held_out_errors, predict
-    from torchllp.engine.precision import pick_device
-    from torchllp.engine.train import image_views
-    from torchllp.job import bags_of, load_supervision
-    from torchllp.metrics import accuracy, calibration_error, confusion_matrix, f1_scores
+    from torchllp.cli.progress import show_progress
+    from torchllp.engine.evaluate import held_out_errors
+    from torchllp.predictor import Predictor
+    from torchllp.report.confusion import save_confusion
     from torchllp.run import Run
+    from torchllp.supervision import bags_of, load_supervision
 
     opened = Run.open(run)
-    config = opened.config_with(data_dir)
-    data, bags, _, held_out = load_supervision(config, bags_of(opened))
-    where = pick_device(device)
-    model = opened.load_model(weights, raw=raw).to(where)
-    data = data.to(where)
-    views = image_views(data, config.recipe)
     numbers: dict[str, float] = {}
-    if held_out is not None:
-        errors = held_out_errors(model, views, data.train, held_out)
-        numbers |= {f"held-out {name}": value.item() for name, value in errors.items()}
-    per_class = []
-    test = data.test
+    with show_progress(aside) as observer:
+        predictor = Predictor(
+            opened,
+            weights=weights,
+            raw=raw,
+            device=device,
+            images=images,
+            features=features,
+            label_column=label_column,
+            progress=observer.on_images,
+        )
+        if instances is not None:
+            test, what = predictor.read_labelled(instances), str(instances)
+        else:
+            config = opened.config_with(data_dir)
+            data, _, _, held_out = load_supervision(config, bags_of(opened), observer.on_images)
+            test, what = data.test, f"the {data.tests_on} of {data.name}"
+            if held_out is not None:
+                errors = held_out_errors(predictor.model, predictor.views, data.train, held_out)
+                numbers |= {f"held-out {name}": value.item() for name, value in errors.items()}
+    names = predictor.class_names
+    per_class: list[tuple[str, ...]] = []
+    confusion = None
     if test is not None and test.labels is not None and test.is_labelled:
-        log_p = predict(model, views, test.inputs)
-        confusion = confusion_matrix(log_p.argmax(1), test.labels, len(data.class_names))
-        f1 = f1_scores(confusion)
-        numbers["accuracy"] = accuracy(log_p, test.labels).item()
-        there = confusion.sum(1) > 0
-        numbers["macro F1"] = f1[there].mean().item()  # over the classes that test instances have
-        numbers["calibration error"] = calibration_error(log_p, test.labels).item()
-        recall = confusion.diagonal() / confusion.sum(1).clamp(min=1)
-        for c, name in enumerate(data.class_names):
-            values = (recall[c].item(), f1[c].item()) if there[c] else (None, None)
-            per_class.append((name, str(confusion[c].sum().item()), *map(percent, values)))
+        log_p = predictor.log_p(test.inputs)
+        scores = log_p + predictor.offsets if match_totals else log_p
+        measured, per_class, confusion = _measure(log_p, scores.argmax(1), test.labels.cpu(), names)
+        numbers |= measured
     if as_json:
         print(json.dumps(numbers, indent=2))
+    else:
+        console.print(f"{run}: {opened.config.method.name} on {what}", markup=False, soft_wrap=True)
+        show_table(["measure", "value"], [(name, f"{value:.4f}") for name, value in numbers.items()])
+    if confusion is None:
         return
-    console.print(f"{run}: {config.method.name}, bags of {bags.size_range}", markup=False)
-    show_table(["measure", "value"], [(name, f"{value:.4f}") for name, value in numbers.items()])
-    if per_class:
-        show_table(["class", "test instances", "recall", "F1"], per_class)
+    path = figure or opened.confusion_file
+    save_confusion(path, confusion, names, title=f"{opened.config.method.name} on {what}")
+    if not as_json:
+        show_table(["class", "instances", "predicted", "recall", "precision", "F1", "AUC"], per_class)
+        console.print(f"confusion matrix: {path}", markup=False, soft_wrap=True)
+
+
+def _measure(
+    log_p: "Tensor", predicted: "Tensor", labels: "Tensor", class_names: tuple[str, ...]
+) -> "tuple[dict[str, float], list[tuple[str, ...]], Tensor]":
+    """The measures by name, a row a class, and the confusion matrix."""
+    from torchllp.metrics import auc, average_precision, calibration_error, confusion_matrix, f1_scores
+
+    confusion = confusion_matrix(predicted, labels, len(class_names))
+    f1, precisions, areas = f1_scores(confusion), average_precision(log_p, labels), auc(log_p, labels)
+    num_true, num_predicted, hits = confusion.sum(1), confusion.sum(0), confusion.diagonal()
+    there = num_true > 0  # means are over the classes that the instances have
+    numbers = {
+        "accuracy": (hits.sum() / confusion.sum()).item(),
+        "macro F1": f1[there].mean().item(),
+        "average precision": precisions[there].nanmean().item(),
+        "AUC": areas[there].nanmean().item(),
+        "calibration error": calibration_error(log_p, labels).item(),
+    }
+    rows: list[tuple[str, ...]] = []
+    for c, name in enumerate(class_names):
+        shares = [None] * 4
+        if there[c]:
+            precision = hits[c] / num_predicted[c] if num_predicted[c] else None
+            shares = [
+                None if x is None or x.isnan() else x.item()
+                for x in (hits[c] / num_true[c], precision, f1[c], areas[c])
+            ]
+        rows.append((name, f"{num_true[c]:,}", f"{num_predicted[c]:,}", *map(percent, shares)))
+    return numbers, rows, confusion

@@ -1,40 +1,56 @@
 """`llp predict`."""
 
-import csv
-import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from torchllp.cli import Misuse
+from torchllp.cli.console import aside
 from torchllp.errors import LLPError
 
-if TYPE_CHECKING:
-    from torch import Tensor
+Flag = Parameter(negative="")
 
 
 def predict(
     run: Path,
-    images: Path | None = None,
+    instances: Path | None = None,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    images: Path | None = None,
+    features: Path | None = None,
+    by_bag: Annotated[bool, Flag] = False,
+    respect_counts: Path | None = None,
+    match_totals: Annotated[bool, Flag] = False,
     weights: Literal["chosen", "last"] | None = None,
-    raw: Annotated[bool, Parameter(negative="")] = False,
+    raw: Annotated[bool, Flag] = False,
     data_dir: Path | None = None,
     device: str = "auto",
 ) -> None:
-    """Classify instances with a run's classifier: one CSV row an instance with its class and all probabilities.
+    """Classify instances with a run's classifier: a row an instance with its class and the classes' probabilities.
 
     Parameters
     ----------
     run
         Directory of a finished run.
-    images
-        .npy file of uint8 images, [N, height, width] or [N, channels, height, width]. Default: the test images of the
-        run's data set.
+    instances
+        What to classify: a table like the one trained on, a folder of images, or a .npy file of uint8 images
+        [N, height, width] or [N, channels, height, width]. Default: the test instances of the run's data set; of
+        your own data, the instances that it was trained on.
     output
-        CSV file to write. Default: standard output.
+        CSV or Parquet file to write. Default: CSV to standard output.
+    images
+        Folder that the paths in a table of images start from. Default: the folder of the table.
+    features
+        File with the precomputed features of the instances, if their table has them not.
+    by_bag
+        Write the predicted proportions of each bag too, to a second file beside the output.
+    respect_counts
+        Table of bags whose totals are known: their rows get the likeliest labels that agree with the totals.
+    match_totals
+        Shift the classes' thresholds so that the totals of the run's held-out bags are met: for rare classes, which
+        are hardly ever the likeliest.
     weights
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw
@@ -44,54 +60,58 @@ def predict(
     device
         auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     """
-    from torchllp.engine.evaluate import predict as predict_instances
-    from torchllp.engine.precision import pick_device
-    from torchllp.files import write_atomically
-    from torchllp.job import load_data
+    from torchllp.cli.progress import show_progress
+    from torchllp.predictor import Predictor
+    from torchllp.report.predictions import as_csv, bag_columns, check_output, instance_columns, write_columns
     from torchllp.run import Run
-    from torchllp.views.image import ImageViews
+    from torchllp.supervision import load_data
 
+    if output is not None:
+        check_output(output)
+    elif by_bag:
+        raise Misuse("--by-bag writes a second file beside the output: name that by -o")
     opened = Run.open(run)
-    known = opened.description
-    if images is not None:
-        inputs = _read_images(images, tuple(known["model"]["input_shape"]))
-    else:
-        test = load_data(opened.config_with(data_dir).data).test
-        if test is None:
-            raise LLPError(f"{known['data']['dataset']} has no test instances: name a file to classify")
-        inputs = test.inputs
-    where = pick_device(device)
-    views = ImageViews(mean=tuple(known["data"]["mean"]), std=tuple(known["data"]["std"]))
-    model = opened.load_model(weights, raw=raw).to(where)
-    probabilities = predict_instances(model, views, inputs.to(where)).exp()
-    class_names = known["data"]["class_names"]
+    own = opened.config.own
+    if instances is None and own.is_given:
+        instances = Path(own.instances or own.images or "")
+        features = features or (Path(own.features) if own.features else None)
+        images = images or (Path(own.images) if own.images else None)
+    with show_progress(aside) as observer:
+        predictor = Predictor(
+            opened,
+            weights=weights,
+            raw=raw,
+            device=device,
+            images=images,
+            features=features,
+            progress=observer.on_images,
+        )
+        if instances is not None:
+            table, inputs = predictor.read(instances)
+        else:
+            test = load_data(opened.config_with(data_dir).data).test
+            if test is None:
+                raise LLPError(f"{opened.summary['dataset']} has no test instances: name a file to classify")
+            table, inputs = None, test.inputs
+    if table is None and (by_bag or respect_counts is not None):
+        raise Misuse("--by-bag and --respect-counts need a table with the bag of each instance, or a folder of bags")
+    log_p = predictor.log_p(inputs)
+    labels = (log_p + predictor.offsets if match_totals else log_p).argmax(1).numpy()
+    notes = predictor.notes(table) if table is not None else []
+    if table is not None and respect_counts is not None:
+        labels, more = predictor.respect_counts(log_p, labels, table, respect_counts)
+        notes += more
+    for note in notes:
+        aside.print(note, markup=False, soft_wrap=True)
 
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["row", "class", *(f"p({name})" for name in class_names)])
-    for row, (best, values) in enumerate(zip(probabilities.argmax(1).tolist(), probabilities.tolist(), strict=True)):
-        table.writerow([row, class_names[best], *(f"{value:.6g}" for value in values)])
+    probabilities, names = log_p.exp().numpy(), predictor.class_names
+    ids = {} if table is None else {name: table.texts(name) for name in predictor.id_columns(table)}
+    columns = instance_columns(ids, probabilities, labels, names)
     if output is None:
-        sys.stdout.write(text.getvalue())
-    else:
-        write_atomically(output, text.getvalue().encode())
-
-
-def _read_images(path: Path, shape: tuple[int, ...]) -> "Tensor":
-    """Images of a .npy file in the shape that the model was trained on."""
-    import numpy as np
-    import torch
-
-    try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise LLPError(f"{path}: there is no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise LLPError(f"{path}: not a .npy file of numbers ({error})") from error
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-        raise LLPError(f"{path}: images are uint8 values, not {getattr(array, 'dtype', 'an archive')}")
-    if array.ndim == 3 and shape[0] == 1:
-        array = array[:, None]
-    if array.shape[1:] != shape:
-        raise LLPError(f"{path}: the model was trained on images of shape {shape}, not {array.shape[1:]}")
-    return torch.from_numpy(array)
+        sys.stdout.write(as_csv(columns))
+        return
+    if table is not None and by_bag:
+        beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
+        write_columns(beside, bag_columns(predictor.bag_ids(table), probabilities, names))
+        aside.print(f"bags: {beside}", markup=False, soft_wrap=True)
+    write_columns(output, columns)

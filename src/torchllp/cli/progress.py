@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from torchllp.cli.console import console
@@ -15,6 +16,9 @@ class _Bar(Observer):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.task = progress.add_task("starting", total=None, note="")
+
+    def on_images(self, done: int, num_images: int) -> None:
+        self.progress.update(self.task, description="reading images", completed=done, total=num_images)
 
     def on_start(self, epochs_done: int, num_epochs: int) -> None:
         self.num_epochs = num_epochs
@@ -31,7 +35,7 @@ class _Bar(Observer):
 
 
 @contextmanager
-def show_progress() -> Iterator[Observer]:
+def show_progress(console: Console = console) -> Iterator[Observer]:
     """An observer that shows how far the training is."""
     if console.is_terminal:
         columns = (

@@ -7,7 +7,8 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
-from torchllp.config import Compute, Config, DataConfig, Named, Options, Recipe, read_toml
+from torchllp.config import Compute, Config, DataConfig, Named, Options, OwnConfig, Recipe, read_toml
+from torchllp.presets import TABLE
 from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 Flag = Parameter(negative="")
 Repeated = Parameter(negative_iterable="")
+
+
+def section(title: str) -> Parameter:
+    """The settings of one section of the config, as flags under a title of their own."""
+    return Parameter(name="*", group=title, negative_iterable="")
 
 
 def train(
@@ -31,13 +37,15 @@ def train(
     resume: Path | None = None,
     preset: str | None = None,
     config: Path | None = None,
-    data: Annotated[DataConfig | None, Parameter(name="*")] = None,
-    recipe: Annotated[Recipe | None, Parameter(name="*")] = None,
-    compute: Annotated[Compute | None, Parameter(name="*")] = None,
+    data: Annotated[DataConfig | None, section("Data set and bags")] = None,
+    own: Annotated[OwnConfig | None, section("Your own data")] = None,
+    recipe: Annotated[Recipe | None, section("Recipe (tables: AdamW at 0.0003, 50 epochs, steps of 256)")] = None,
+    compute: Annotated[Compute | None, section("Compute")] = None,
 ) -> None:
     """Train a classifier from bags and their proportions.
 
-    Without options: L2P-AHIL on scikit-learn's digits in bags of 16. What is said by a flag goes before the config
+    Without options: L2P-AHIL on scikit-learn's digits in bags of 16. Your own data: --instances or --images, with
+    --bags. What is said by a flag goes before the config
     file, that before the preset, and that before the defaults shown here, setting by setting.
 
     Parameters
@@ -47,7 +55,7 @@ def train(
     set
         NUMBER=VALUE of the method, such as beta_bag=5; can be repeated.
     model
-        Model (see `llp models`). [default: small-cnn]
+        Model (see `llp models`). [default: small-cnn for images, mlp for tables]
     model_set
         OPTION=VALUE of the model, such as stem=imagenet; can be repeated.
     seed
@@ -68,14 +76,29 @@ def train(
         TOML file like a run's config.toml.
     """
     if resume is not None:
-        others = (method, set, model, model_set, seed, run, init_from, compare, preset, config, data, recipe, compute)
+        others = (
+            method,
+            set,
+            model,
+            model_set,
+            seed,
+            run,
+            init_from,
+            compare,
+            preset,
+            config,
+            data,
+            own,
+            recipe,
+            compute,
+        )
         if overwrite or any(value is not None for value in others):
             raise Misuse("--resume continues a run by its own settings: leave the other options out")
         _show_results([_train_or_stop(None, resume, overwrite=False)])
         return
     flags: dict[str, Any] = {
         name: section.model_dump(exclude_unset=True)
-        for name, section in (("data", data), ("recipe", recipe), ("compute", compute))
+        for name, section in (("data", data), ("own", own), ("recipe", recipe), ("compute", compute))
         if section is not None
     }
     flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
@@ -83,12 +106,14 @@ def train(
     flags |= {"seed": seed} if seed is not None else {}
     flags |= {"init_from": str(init_from)} if init_from is not None else {}
     layers = (read_toml(config) if config else {}, flags)
-    dataset = Config.layered(*layers).data.dataset
+    plain = Config.layered(*layers)
+    check_own(data, own)
     if data is not None and data.bags_from is not None:
         clash = sorted(data.model_fields_set & {"bags", "bag_size", "largest_bag", "concentration"})
         if clash:
             raise Misuse(f"--bags-from takes the bags of a run as they are: leave --{clash[0].replace('_', '-')} out")
-    main = Config.layered(find_preset(preset or "quick", dataset), *layers)
+    kind = TABLE if plain.own.is_table else plain.data.dataset
+    main = Config.layered(find_preset(preset or "quick", kind), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:
@@ -99,6 +124,18 @@ def train(
     _check_all(configs, overwrite=overwrite)
     runs = [_train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
     _show_results(runs)
+
+
+def check_own(data: DataConfig | None, own: OwnConfig | None) -> None:
+    """Raise unless these flags make sense together."""
+    given = own.model_fields_set if own is not None else set()
+    if own is None or not given:
+        return
+    if not own.is_given:
+        flag = min(given).replace("_", "-")
+        raise Misuse(f"--{flag} is about instances of your own: give them by --instances or --images")
+    if data is not None and "dataset" in data.model_fields_set:
+        raise Misuse("--dataset names a data set of ours, --instances and --images are yours: give one of them")
 
 
 def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
@@ -112,13 +149,18 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
 
 
 def _default_name(config: Config) -> str:
-    data = config.data
+    data, own = config.data, config.own
+    name = data.dataset if not own.is_given else Path(own.instances or own.images or "").stem
     bags = f"bag{data.bag_size}" if data.bags == "random" else f"{data.bags}{data.bag_size}"
     if data.largest_bag is not None:
         bags += f"to{data.largest_bag}"
+    if data.bags == "natural":
+        bags = f"natural-{'-'.join(own.bag_column)}"
+    if own.is_given and not data.bags_from and Path(data.bags).suffix:
+        bags = Path(data.bags).stem
     if data.bags_from is not None:
         bags = f"bags-from-{Path(data.bags_from).name}"
-    return f"{data.dataset}-{config.method.name}-{bags}-seed{config.seed}"
+    return f"{name}-{config.method.name}-{bags}-seed{config.seed}"
 
 
 def _options(flag: str, pairs: list[str] | None) -> Options:
@@ -169,26 +211,36 @@ def _label(run: "Run") -> str:
     return f"{method['name']} ({options})" if options else method["name"]
 
 
+def _shown(run: "Run", epochs: tuple[str, ...]) -> list[str]:
+    """Accuracy at these epochs; where nothing has a label, the error of held-out bags' shares."""
+    summary = run.summary
+    if summary["accuracy"]:
+        return [percent(summary["accuracy"].get(epoch)) for epoch in epochs]
+    return [percent(summary["metrics"].get(epoch, {}).get("held_out/bag_mae")) for epoch in epochs]
+
+
 def _show_results(runs: "list[Run]") -> None:
     """The table of all runs, the curves of the first beside the accuracy of the others, and where they are."""
     from torchllp.report.curves import save_curves
 
-    rows = []
-    for run in runs:
-        summary = run.summary
-        shown = (percent(summary["accuracy"].get(name)) for name in ("last", "chosen", "oracle"))
-        rows.append((_label(run), summary["bag_size"], *shown, str(run.path)))
     first, summary = runs[0], runs[0].summary
     if len(runs) > 1 or not first.curves_file.exists():  # a finished run that is resumed has its picture
         save_curves(
             first.curves_file,
             {_label(run): run.metrics() for run in runs},
             title=f"{_label(first)} on {summary['dataset']}, bags of {summary['bag_size']}",
+            tests_on=summary["tests_on"],
             chosen=summary["metrics"].get("chosen"),
         )
-    columns = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "run"]
-    show_table(columns, rows, title=f"Test accuracy on {summary['dataset']}")
+    has_labels = bool(summary["accuracy"])
+    epochs = ("last", "chosen", "oracle") if has_labels else ("last", "chosen")
+    rows = [(_label(run), run.summary["bag_size"], *_shown(run, epochs), str(run.path)) for run in runs]
+    title = f"Accuracy on the {summary['tests_on']} of {summary['dataset']}"
+    if not has_labels:
+        title = "Mean error of a class's share in held-out bags"
+    show_table(["method", "bag size", *(f"{epoch} epoch" for epoch in epochs), "run"], rows, title=title)
     if "chosen" in summary["metrics"]:
         console.print("chosen: the epoch with the smallest error on held-out bags", style="dim")
-    console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
+    if has_labels:
+        console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
     console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)

@@ -10,17 +10,27 @@ from torchllp.errors import LLPError
 from torchllp.randomness import seed_of
 from torchllp.registry import unknown_name
 
-NAMES = ("random", "dirichlet", "cluster")
+NAMES = ("random", "dirichlet", "cluster", "by-feature", "natural")
 
 
 def make_bags(
-    data: Dataset, name: str, *, bag_size: int, largest: int | None = None, concentration: float = 1.0, seed: int
+    data: Dataset,
+    name: str,
+    *,
+    bag_size: int = 16,
+    largest: int | None = None,
+    concentration: float = 1.0,
+    by: np.ndarray | None = None,
+    seed: int,
 ) -> Bags:
     """Disjoint bags over the training instances of ``data``, with the proportions of their labels.
 
     Args:
         name: ``"random"``: instances at random, the paper's. ``"dirichlet"``: each bag has class shares of its own,
             drawn from a Dirichlet distribution around the data's. ``"cluster"``: similar instances share a bag.
+            ``"by-feature"``: instances of similar values share a bag. ``"natural"``: those of the same value do,
+            however many they are.
+        by: these values, one an instance; an instance without one (None) is in no bag.
         bag_size: instances a bag; with ``largest``, sizes are uniform between the two.
         concentration: of the Dirichlet distribution; small makes bags of few classes, large makes them alike.
         seed: decides the bags.
@@ -34,17 +44,45 @@ def make_bags(
         raise LLPError(f"{data.name}: bags are made from labels, and instance {np.argmin(labels)} has none")
     if name == "random" and largest is None:
         return Bags.random(labels, bag_size, seed, class_names=data.class_names)
+    bag_of = np.full(len(labels), -1)
+    there, by = np.arange(len(labels)), np.array([]) if by is None else by
+    if name in ("by-feature", "natural"):
+        there = _with_value(data.name, by, len(labels))
+    if name == "natural":
+        ids, bag_of[there] = np.unique(by[there].astype(str), return_inverse=True)
+        return Bags.from_labels(bag_of, labels, class_names=data.class_names, bag_ids=ids)
     generator = np.random.default_rng(seed_of(f"{name} bags", seed))
-    sizes = _sizes(len(labels), bag_size, largest or bag_size, generator)
+    sizes = _sizes(len(there), bag_size, largest or bag_size, generator)
     if name == "dirichlet":
         order = _by_shares(labels, sizes, len(data.class_names), concentration, generator)
     elif name == "cluster":
         order = _by_likeness(data.train.inputs.cpu().numpy(), int(sizes.mean()), generator)
+    elif name == "by-feature":
+        order = there[np.lexsort([generator.random(len(there)), _rank(by[there])])]
     else:
         order = generator.permutation(len(labels))
-    bag_of = np.full(len(labels), -1)
     bag_of[order[: sizes.sum()]] = np.arange(len(sizes)).repeat(sizes)
     return Bags.from_labels(bag_of, labels, class_names=data.class_names)
+
+
+def _with_value(name: str, by: np.ndarray, num_instances: int) -> np.ndarray:
+    """The instances that have a value to make bags by."""
+    if not len(by):
+        raise LLPError(f"{name}: such bags are made by the values of a column: name it by --bag-column")
+    if len(by) != num_instances:
+        raise LLPError(f"{name}: has {num_instances} instances, and there are {len(by)} values to make bags by")
+    there = np.flatnonzero([value is not None for value in by])
+    if not len(there):
+        raise LLPError(f"{name}: no instance has a value to make bags by")
+    return there
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Sort keys: numbers as numbers, even if they are written as text."""
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        return np.unique(values.astype(str), return_inverse=True)[1]
 
 
 def _sizes(num_instances: int, smallest: int, largest: int, generator: np.random.Generator) -> np.ndarray:

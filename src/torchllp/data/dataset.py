@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchllp.errors import LLPError
+
+if TYPE_CHECKING:
+    from torchllp.data.table_encoder import TableEncoder
 
 
 def check_images(images: Tensor) -> None:
@@ -23,7 +27,7 @@ class Instances:
     """Rows of data, and their labels where they are known."""
 
     inputs: Tensor
-    """uint8 images, ``[N, C, H, W]``."""
+    """uint8 images ``[N, C, H, W]``, or float32 features ``[N, D]``."""
     labels: Tensor | None = None
     """``[N]``, -1 where unknown; used to evaluate, and by methods that say ``uses_labels``."""
 
@@ -42,19 +46,25 @@ class Instances:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
-    """Training instances, test instances where there are any, and how images of this kind may be viewed."""
+    """Training instances, test instances where there are any, and how instances of this kind may be viewed."""
 
     name: str
     train: Instances
     test: Instances | None
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    """Of each channel over the training images, on a scale of 0 to 1."""
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()
+    """Of images: the mean of each channel over the training images, on a scale of 0 to 1."""
+    std: tuple[float, ...] = ()
+    encoder: "TableEncoder | None" = None
+    """Of a table: how its columns became features."""
     flip: bool = False
     """Whether an image and its mirror image are of the same class."""
     translate: bool = False
     """Whether the weak view translates in place of the flip (SVHN)."""
+    tests_on: str = "test instances"
+    """What ``test`` is, in words: the training instances themselves, where only these have labels."""
+    notes: tuple[str, ...] = ()
+    """How the files were understood."""
     warnings: tuple[str, ...] = ()
     """What a user should know of these files, such as a checksum that is not the published one."""
 
@@ -78,9 +88,11 @@ class Dataset:
         """
         check_images(train.inputs)
         level = torch.arange(256, dtype=torch.float64) / 255
-        channels = train.inputs.unbind(1)  # by their histograms, which are quick and exact
-        share = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in channels]).double()
-        share /= share.sum(1, keepdim=True)
+        counts = torch.zeros(train.inputs.shape[1], 256, dtype=torch.int64)  # histograms are quick and exact
+        rows = max(1, 2**24 // train.inputs[0].numel())  # 16 MB: the images may be a map that is larger than memory
+        for block in train.inputs.split(rows):
+            counts += torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in block.unbind(1)])
+        share = counts / counts.sum(1, keepdim=True, dtype=torch.float64)
         mean = share @ level
         std = (share * (level - mean[:, None]).square()).sum(1).sqrt()
         std = torch.where(std > 0, std, 1.0)  # a channel without any contrast is only shifted
@@ -94,6 +106,10 @@ class Dataset:
             flip=flip,
             translate=translate,
         )
+
+    @property
+    def is_images(self) -> bool:
+        return self.train.inputs.dtype == torch.uint8
 
     @property
     def input_shape(self) -> tuple[int, ...]:

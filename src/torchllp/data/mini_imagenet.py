@@ -17,7 +17,8 @@ import torch
 
 from torchllp.data.dataset import Dataset, Instances
 from torchllp.data.files import data_directory
-from torchllp.data.image_cache import Images, Source, first_of, load_images
+from torchllp.data.image_cache import SUFFIXES, Images, Source, first_of, load_images
+from torchllp.data.image_folder import visible
 from torchllp.data.safe_pickle import load_arrays
 from torchllp.errors import LLPError
 from torchllp.registry import unknown_name
@@ -27,7 +28,6 @@ NUM_CLASSES, NUM_IMAGES = 100, 60_000
 PARTS = ("train", "val", "test")
 PICKLES = [f"mini-imagenet-cache-{part}.pkl" for part in PARTS]
 TABLES = [f"{part}.csv" for part in PARTS]
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"}
 SPLITS = {"paper": (80, 20), "500-100": (500, 100)}
 """Training and test images of each class."""
 
@@ -115,10 +115,6 @@ def list_folders(folder: Path) -> Files:
             "TORCHLLP_DATA"
         )
     return classes
-
-
-def visible(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
 def list_tables(folder: Path, tables: Sequence[Path]) -> Files:

@@ -9,13 +9,13 @@ from torchllp.batch import BagBatch
 from torchllp.data.dataset import Instances
 from torchllp.device import move
 from torchllp.methods.method import Method
-from torchllp.views.image import ImageViews
+from torchllp.views.views import Views
 
 
 class BatchMaker:
     """Whole bags from instances that live on the device, with the views that the method asks for and no others."""
 
-    def __init__(self, train: Instances, bags: Bags, views: ImageViews, method: Method) -> None:
+    def __init__(self, train: Instances, bags: Bags, views: Views, method: Method) -> None:
         self.train, self.bags, self.views, self.method = train, bags, views, method
         self.device = train.inputs.device
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=self.device)
@@ -30,11 +30,10 @@ class BatchMaker:
         rows, bag_rows = self._move(members), self._move(bags)
         inputs = self.train.inputs.index_select(0, rows)
         labels = None if self.train.labels is None else self.train.labels.index_select(0, rows)
-        size = inputs.shape[-2:]
-        weak = self.views.draw_weak(len(members), size, generator).to(self.device)
+        weak = self.views.draw_weak(len(members), inputs.shape, generator).to(self.device)
         strong = None  # drawn after the weak view, so that every method sees the same weak views
         if "strong" in self.method.views:
-            strong = self.views.draw_strong(len(members), size, generator).prepare().to(self.device)
+            strong = self.views.draw_strong(len(members), inputs.shape, generator).prepare().to(self.device)
         batch = BagBatch(
             weak=self.views.weak(inputs, weak),
             strong=None if strong is None else self.views.strong(inputs, strong),

@@ -12,12 +12,10 @@ from torchllp.data.dataset import Dataset
 from torchllp.engine.evaluate import predict
 from torchllp.errors import LLPError
 from torchllp.methods.method import Method
-from torchllp.views.image import ImageViews
+from torchllp.views.views import Views
 
 
-def check_fit(
-    model: nn.Module, method: Method, data: Dataset, views: ImageViews, bags: Bags, held_out: Bags | None
-) -> None:
+def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bags: Bags, held_out: Bags | None) -> None:
     """Raise unless model, method, data and bags are about the same instances and classes."""
     num_classes = len(data.class_names)
     for some in (bags, held_out):

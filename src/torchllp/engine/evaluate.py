@@ -7,33 +7,37 @@ from torchllp.bags import Bags
 from torchllp.data.dataset import Instances
 from torchllp.functional import log_probabilities
 from torchllp.metrics import accuracy, bag_errors
-from torchllp.views.image import ImageViews
+from torchllp.views.views import Views
 
 EVALUATION_BATCH = 1024
 
 
 @torch.no_grad()
-def predict(model: nn.Module, views: ImageViews, inputs: Tensor) -> Tensor:
-    """Log-probabilities of raw instances, ``[N, C]``, on their device; the model's mode is left as it was."""
-    was_training = model.training
+def predict(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Log-probabilities of raw instances, ``[N, C]``, on the model's device; its mode is left as it was.
+
+    With ``rows``, of those alone; the inputs may be larger than memory.
+    """
+    was_training, device = model.training, next(model.parameters()).device
+    chunks = inputs.split(EVALUATION_BATCH) if rows is None else (inputs[part] for part in rows.split(EVALUATION_BATCH))
     model.eval()
     try:
-        return torch.cat([log_probabilities(model(views.plain(chunk))) for chunk in inputs.split(EVALUATION_BATCH)])
+        return torch.cat([log_probabilities(model(views.plain(chunk.to(device)))) for chunk in chunks])
     finally:
         model.train(was_training)
 
 
-def held_out_errors(model: nn.Module, views: ImageViews, train: Instances, held_out: Bags) -> dict[str, Tensor]:
+def held_out_errors(model: nn.Module, views: Views, train: Instances, held_out: Bags) -> dict[str, Tensor]:
     """Errors of the predicted proportions of bags that were not trained on."""
     device = train.inputs.device
     rows = torch.tensor(held_out.members, device=device)
     bag_index = torch.tensor(held_out.bag_of[held_out.members], device=device)
     proportions = torch.tensor(held_out.proportions, dtype=torch.float32, device=device)
-    return bag_errors(predict(model, views, train.inputs[rows]), bag_index, proportions)
+    return bag_errors(predict(model, views, train.inputs, rows), bag_index, proportions)
 
 
 def evaluate(
-    model: nn.Module, views: ImageViews, train: Instances, held_out: Bags | None, test: Instances | None
+    model: nn.Module, views: Views, train: Instances, held_out: Bags | None, test: Instances | None
 ) -> dict[str, float]:
     """Held-out bag errors, and accuracy where test labels exist, by the name they have in the metrics."""
     metrics: dict[str, Tensor] = {}

@@ -22,9 +22,10 @@ from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learn
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.process import borrowed_process
 from torchllp.engine.running_means import RunningMeans
+from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
 from torchllp.randomness import seed_of
-from torchllp.views.image import ImageViews
+from torchllp.views.views import Views
 
 State = dict[str, Any]
 Row = dict[str, float]
@@ -34,6 +35,9 @@ CHOSEN_BY = "held_out/bag_kl"
 
 class Observer:
     """What the loop tells others. This one does nothing; a run directory or a progress bar overrides what it needs."""
+
+    def on_images(self, done: int, num_images: int) -> None:
+        """While images are decoded for their cache, before everything else."""
 
     def on_start(self, epochs_done: int, num_epochs: int) -> None:
         """Before the first epoch."""
@@ -70,7 +74,7 @@ class Outcome:
     """One row an epoch of this call (a resumed training has the rows since it was resumed)."""
     state: State
     """All that is needed to train on from here."""
-    views: ImageViews
+    views: Views
 
     @property
     def chosen(self) -> Row | None:
@@ -81,13 +85,6 @@ class Outcome:
         """Log-probabilities of raw instances like those trained on, ``[N, C]``."""
         device = next(self.model.parameters()).device
         return predict(self.model, self.views, inputs.to(device))
-
-
-def image_views(data: Dataset, recipe: Recipe) -> ImageViews:
-    """The views of a data set's images."""
-    return ImageViews(
-        mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment
-    )
 
 
 def train(
@@ -111,7 +108,7 @@ def train(
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
     data = data.to(device)
-    views = image_views(data, recipe)
+    views = views_of(data, recipe)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
     batches = BatchMaker(data.train, bags, views, method)

@@ -1,5 +1,6 @@
-"""The mathematics of learning from label proportions as pure functions: tensors in, one value a bag or instance out."""
+"""The mathematics of learning from label proportions as pure functions of tensors or arrays."""
 
+from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.probabilities import entropy, log_probabilities
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
@@ -13,6 +14,7 @@ from torchllp.functional.reductions import (
 )
 
 __all__ = [
+    "assign_labels",
     "bag_entropy",
     "bag_log_normalize",
     "bag_logsumexp",
@@ -26,6 +28,8 @@ __all__ = [
     "instance_weight",
     "log_mean_probability",
     "log_probabilities",
+    "matching_offsets",
     "proportion_kl",
     "proportion_loss",
+    "whole_counts",
 ]

@@ -30,6 +30,7 @@ MODELS = _ModelRegistry(
         "resnet18": Entry("torchllp.models.resnet:ResNet", "ResNet-18, with a stem for small images unless told"),
         "resnet50": Entry("torchllp.models.resnet:ResNet", "ResNet-50, with a stem for small images unless told"),
         "small-cnn": Entry("torchllp.models.small_cnn:SmallCNN", "three convolutions, quick on a CPU"),
+        "linear": Entry("torchllp.models.linear:LinearModel", "one linear layer, for precomputed features"),
         "mlp": Entry("torchllp.models.mlp:MLP", "two hidden layers of 256, for tables and flattened images"),
     },
 )
@@ -39,7 +40,7 @@ def list_models() -> list[str]:
     """The names that :func:`create_model` takes (and any other ``wrn-DEPTH-WIDTH``).
 
     >>> list_models()
-    ['mlp', 'resnet18', 'resnet50', 'small-cnn', 'wrn-28-2', 'wrn-28-8']
+    ['linear', 'mlp', 'resnet18', 'resnet50', 'small-cnn', 'wrn-28-2', 'wrn-28-8']
     """
     return MODELS.names()
 

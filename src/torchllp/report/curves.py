@@ -12,15 +12,19 @@ from torchllp.report.figure import save_figure
 Rows = Sequence[Mapping[str, float]]
 
 
-def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen: Mapping[str, float] | None) -> None:
-    """Draw the first run's curves, with the test accuracy of the others beside its own.
+def save_curves(
+    path: Path, metrics: Mapping[str, Rows], *, title: str, tests_on: str, chosen: Mapping[str, float] | None
+) -> None:
+    """Draw the first run's curves, with the accuracy of the others beside its own where there are labels for it.
 
-    ``metrics`` is a run's name -> its rows; ``chosen`` the row of the first run's chosen epoch.
+    ``metrics`` is a run's name -> its rows; ``tests_on`` what accuracy is measured on; ``chosen`` the row of the first
+    run's chosen epoch.
     """
     name, rows = next(iter(metrics.items()))
-    figure = Figure(figsize=(12, 3.9), layout="constrained", dpi=120)
+    num_panels = 3 if "test/accuracy" in rows[0] else 2
+    figure = Figure(figsize=(4 * num_panels, 3.9), layout="constrained", dpi=120)
     figure.suptitle(title, fontweight="bold")
-    bags, trust, accuracy = figure.subplots(1, 3)
+    bags, trust, *others = figure.subplots(1, num_panels)
 
     bags.set_title("Bags: error of the predicted proportions")
     _line(bags, rows, "train/bag_kl", "training bags")
@@ -34,15 +38,16 @@ def save_curves(path: Path, metrics: Mapping[str, Rows], *, title: str, chosen: 
     _line(trust, rows, "train/pseudo_label_accuracy", "right pseudo-labels")
     trust.set_ylim(0, 1.02)
 
-    accuracy.set_title("Test accuracy of single instances")
-    for other, its_rows in metrics.items():
-        _line(accuracy, its_rows, "test/accuracy", other)
-    if chosen is not None and "test/accuracy" in chosen:
-        label = f"{name}, chosen epoch: {chosen['test/accuracy']:.1%}"
-        accuracy.plot(chosen["epoch"], chosen["test/accuracy"], "o", color="black", label=label)
-    accuracy.yaxis.set_major_formatter(PercentFormatter(1))
+    for accuracy in others:
+        accuracy.set_title(f"Accuracy on single {tests_on}")
+        for other, its_rows in metrics.items():
+            _line(accuracy, its_rows, "test/accuracy", other)
+        if chosen is not None:
+            label = f"{name}, chosen epoch: {chosen['test/accuracy']:.1%}"
+            accuracy.plot(chosen["epoch"], chosen["test/accuracy"], "o", color="black", label=label)
+        accuracy.yaxis.set_major_formatter(PercentFormatter(1))
 
-    for axes in (bags, trust, accuracy):
+    for axes in (bags, trust, *others):
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.3)
         if axes.has_data():

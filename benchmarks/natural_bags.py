@@ -1,0 +1,164 @@
+"""How much is lost when bags are those of the world instead of random ones: Adult, Bank marketing, Contraception.
+
+    python benchmarks/natural_bags.py --data-dir DIR
+
+DIR has `tabular/` with the files of the three (without it nothing is done). Natural bags are occupations in Adult,
+month x day of the week x job in Bank, districts in Contraception; random bags have the same sizes, filled with other
+rows. Test rows are Adult's own, and a random fifth (Bank) and quarter (Contraception), the same for all seeds. Two
+processes of one thread each write `benchmarks/results/natural_bags.csv` (a row a run) and `natural_bags.md`.
+"""
+
+import argparse
+import csv
+import io
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import torch
+
+from torchllp import Bags, Compute, Config, create_method, create_model, make_bags, train
+from torchllp.bags import default_held_out
+from torchllp.data.own import OwnData, read_own
+from torchllp.data.readers import Columns
+from torchllp.metrics import auc
+from torchllp.presets import TABLE, preset
+
+SEEDS = range(3)
+EPOCHS = ("last", "chosen", "oracle")
+RESULTS = Path(__file__).parent / "results"
+ADULT = (
+    "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,sex,capital-gain,"
+    "capital-loss,hours-per-week,native-country,income"
+)
+
+
+def adult(folder: Path) -> OwnData:
+    def rows(name: str) -> pa.Table:
+        lines = [line.rstrip(".") for line in (folder / name).read_text().splitlines() if line.count(",") == 14]
+        return pa.csv.read_csv(io.BytesIO("\n".join([ADULT, *(line.replace(", ", ",") for line in lines)]).encode()))
+
+    columns = Columns(bag=("occupation",), label="income", id=("fnlwgt",))  # a weight of the survey, no feature
+    return read_own(columns, instances=known(rows("adult.data")), test=known(rows("adult.test")))
+
+
+def known(table: pa.Table) -> pa.Table:
+    """The same table with ``?`` as missing."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            values = [None if value == "?" else value for value in table.column(i).to_pylist()]
+            table = table.set_column(i, field.name, pa.array(values))
+    return table
+
+
+def bank(folder: Path) -> OwnData:
+    options = pa.csv.ParseOptions(delimiter=";")
+    rows = pa.csv.read_csv(folder / "bank-additional-full.csv", parse_options=options)
+    # the duration of a call is known only after it
+    return split(rows, 0.2, Columns(bag=("month", "day_of_week", "job"), label="y", id=("duration",)))
+
+
+def contraception(folder: Path) -> OwnData:
+    rows = pa.csv.read_csv(folder / "mlmRev_Contraception.csv")
+    columns = Columns(bag=("district",), label="use", id=("woman",), categorical=("livch",))
+    return split(rows, 0.25, columns)
+
+
+def split(rows: pa.Table, share: float, columns: Columns) -> OwnData:
+    is_test = np.random.default_rng(0).random(len(rows)) < share
+    return read_own(columns, instances=rows.filter(pa.array(~is_test)), test=rows.filter(pa.array(is_test)))
+
+
+DATA = {"Adult by occupation": adult, "Bank by month, day and job": bank, "Contraception by district": contraception}
+JOBS = [
+    (name, kind, method, seed)
+    for name in DATA
+    for kind, method in (
+        ("natural", "ahil"),
+        ("natural", "dllp"),
+        ("random", "ahil"),
+        ("random", "dllp"),
+        ("random", "supervised"),
+    )
+    for seed in SEEDS
+]
+
+
+def measure(folder: Path, name: str, kind: str, method: str, seed: int) -> dict[str, float]:
+    """Accuracy in percent at the three epochs, and AUC of the averaged model (chosen, else last epoch)."""
+    own = DATA[name](folder)
+    data = own.data
+    bags = make_bags(data, "natural", by=own.bag_ids, seed=seed)
+    if kind == "random":
+        places = np.flatnonzero(bags.bag_of >= 0)
+        bag_of = bags.bag_of.copy()
+        bag_of[places] = np.random.default_rng(seed).permutation(bag_of[places])
+        bags = Bags.from_labels(bag_of, data.train.labels.numpy(), class_names=data.class_names)
+    train_bags, held_out = bags.hold_out(default_held_out(len(bags)), seed)
+    recipe = Config.layered(preset("quick", TABLE)).recipe
+    torch.manual_seed(seed)
+    model = create_model("mlp", num_classes=len(data.class_names), input_shape=data.input_shape)
+    outcome = train(
+        model,
+        create_method(method),
+        data,
+        train_bags,
+        held_out=held_out,
+        recipe=recipe,
+        compute=Compute(threads=1),
+        seed=seed,
+    )
+    rows = outcome.metrics
+    found = {"last": rows[-1], "oracle": max(rows, key=lambda row: row["test/accuracy"])}
+    if outcome.chosen is not None:
+        found["chosen"] = outcome.chosen
+    log_p = outcome.predict(data.test.inputs)
+    largest = np.bincount(data.test.labels.numpy()).max() / len(data.test)
+    return {epoch: 100 * row["test/accuracy"] for epoch, row in found.items()} | {
+        "auc": 100 * auc(log_p, data.test.labels).mean().item(),
+        "bags": len(bags),
+        "largest class": 100 * largest,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("TORCHLLP_DATA", "data")))
+    folder = parser.parse_args().data_dir / "tabular"
+    if not folder.is_dir():
+        print(f"skipped: there is no {folder}: say where the files are by --data-dir or TORCHLLP_DATA")
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        results = list(pool.map(measure, [folder] * len(JOBS), *zip(*JOBS, strict=True)))
+    columns = ["bags", "largest class", *EPOCHS, "auc"]
+    with open(RESULTS / "natural_bags.csv", "w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["data", "kind", "method", "seed", *columns])
+        for job, result in zip(JOBS, results, strict=True):
+            table.writerow([*job, *(f"{result[name]:.2f}" if name in result else "" for name in columns)])
+    lines = [
+        "| data | bags | method | last epoch | chosen epoch | oracle epoch | AUC | n |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, kind, method in dict.fromkeys(job[:3] for job in JOBS):
+        runs = [result for job, result in zip(JOBS, results, strict=True) if job[:3] == (name, kind, method)]
+        cells = [cell([run[column] for run in runs if column in run]) for column in (*EPOCHS, "auc")]
+        bags = f"{runs[0]['bags']} {kind}" if method != "supervised" else "(labels)"
+        lines.append(f"| {name} | {bags} | {method} | {' | '.join(cells)} | {len(runs)} |")
+    text = "\n".join(lines) + "\n"
+    (RESULTS / "natural_bags.md").write_text(text)
+    print(text)
+
+
+def cell(values: list[float]) -> str:
+    return f"{mean(values):.2f} ± {stdev(values):.2f}" if values else "-"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The table of the bags: each bag's id, one column a class as proportions or counts, and maybe a size."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from torchllp.bags import SUM_TOLERANCE, Bags
+from torchllp.data.table import Table, as_text
+from torchllp.errors import LLPError
+
+SIZE = "size"
+"""A column of this name is the bag's number of rows, unless it is named as a class."""
+JOIN = " / "
+"""Between the parts of an id of several columns."""
+
+Values = Literal["proportions", "counts"]
+
+
+def bag_ids(table: Table, columns: Sequence[str]) -> np.ndarray:
+    """One id a row, as text: the value of the column, or of several columns together; None where one is missing.
+
+    >>> bag_ids(Table.of({"month": ["may", "may"], "day": [1, 2]}), ["month", "day"]).tolist()
+    ['may / 1', 'may / 2']
+    """
+    table.need(columns)
+    parts = [table.texts(column) for column in columns]
+    if len(parts) == 1:
+        return parts[0]
+    for column, values in zip(columns, parts, strict=True):
+        for row in np.flatnonzero([value is not None and JOIN in value for value in values])[:1]:
+            raise LLPError(
+                f"{table.place(int(row), column)}: {values[row]!r} has {JOIN!r}, which joins the bag columns"
+            )
+    rows = zip(*parts, strict=True)
+    ids = np.empty(table.num_rows, dtype=object)
+    ids[:] = [None if None in row else JOIN.join(row) for row in rows]
+    return ids
+
+
+def read_bags(
+    table: Table,
+    ids_of_rows: np.ndarray,
+    bag_columns: Sequence[str],
+    *,
+    class_columns: Sequence[str] = (),
+    size_column: str | None = None,
+    values: Values | None = None,
+    normalize: bool = False,
+    unlabelled: Literal["keep", "drop"] | None = None,
+    rows: Table,
+) -> tuple[Bags, list[str]]:
+    """Bags over the rows that have these ids, from the table of the bags, and what was decided on the way.
+
+    Args:
+        class_columns: default: all but the id and the size. A single one is the share (or count) of that class, and
+            the others are "not" it.
+        values: what the numbers are; found out and noted if not said.
+        normalize, unlabelled: as in :meth:`Bags.from_table`; a row without an id is in no bag.
+        rows: the table of the rows, for messages.
+    """
+    notes = []
+    ids = bag_ids(table, bag_columns)
+    _check_ids(table, ids, bag_columns)
+    if size_column is None and SIZE in table.column_names and SIZE not in class_columns:
+        size_column = SIZE
+    sizes_of = [size_column] if size_column is not None else []
+    table.need([*class_columns, *sizes_of])
+    if not class_columns:
+        class_columns = [name for name in table.column_names if name not in {*bag_columns, *sizes_of}]
+    if not class_columns:
+        raise LLPError(f"{table.name}: no column of a class beside {', '.join([*bag_columns, *sizes_of])}")
+    numbers = np.stack([_numbers(table, column) for column in class_columns], axis=1)
+
+    without = np.array([value is None for value in ids_of_rows])
+    if without.any() and unlabelled is None:
+        raise LLPError(
+            f"{rows.place(int(without.argmax()))}: no bag id ({without.sum():,} such rows in all): correct it, or say "
+            "--unlabelled drop"
+        )
+    known, size_of = np.unique(ids_of_rows[~without].astype(str), return_counts=True)
+    size = dict(zip(known.tolist(), size_of.tolist(), strict=True))
+    for row, bag in enumerate(ids):
+        if bag not in size:
+            raise LLPError(f"{table.place(row)}: bag {bag!r} has no row in {rows.name}")
+    sizes = np.array([size[bag] for bag in ids])
+    if size_column is not None:
+        said = _numbers(table, size_column)
+        for row in np.flatnonzero(said != sizes)[:1]:
+            raise LLPError(
+                f"{table.place(int(row), size_column)}: bag {ids[row]!r} should have {said[row]:g} rows, and has "
+                f"{sizes[row]} in {rows.name}"
+            )
+    if values is None:
+        values = _detect(table, numbers, is_single=len(class_columns) == 1)
+        notes.append(f"{table.name}: the bags are given as {values}")
+    names = list(class_columns)
+    if len(names) == 1:
+        names = [f"not {names[0]}", names[0]]
+        most = sizes if values == "counts" else np.ones(len(sizes))
+        for row in np.flatnonzero(numbers[:, 0] > most * (1 + SUM_TOLERANCE))[:1]:
+            limit = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
+            raise LLPError(f"{table.place(int(row), class_columns[0])}: {numbers[row, 0]:g} is more than {limit}")
+        numbers = np.stack([(most - numbers[:, 0]).clip(min=0), numbers[:, 0]], axis=1)
+    _check_sums(table, numbers, sizes if values == "counts" else None, normalize=normalize)
+    missing = np.setdiff1d(known, ids.astype(str)).tolist()
+    if missing:
+        count = sum(size[bag] for bag in missing)
+        what = f"{len(missing):,} bags with {count:,} rows of {rows.name} are not in {table.name}"
+        if unlabelled is None:
+            raise LLPError(f"{what} (first: {missing[0]!r}): say --unlabelled keep or --unlabelled drop")
+        notes.append(f"{what}: they are {'kept without proportions' if unlabelled == 'keep' else 'dropped'}")
+    if without.any():
+        notes.append(f"{rows.name}: {without.sum():,} rows have no bag id: they are in no bag")
+    bags = Bags.from_table(
+        ids_of_rows[~without].tolist(),
+        dict(zip(ids.tolist(), numbers, strict=True)),
+        values=values,
+        class_names=names,
+        normalize=normalize,
+        unlabelled=unlabelled,
+    )
+    return (_over_all_rows(bags, without) if without.any() else bags), notes
+
+
+def _over_all_rows(bags: Bags, without: np.ndarray) -> Bags:
+    bag_of = np.full(len(without), -1)
+    bag_of[~without] = bags.bag_of
+    return Bags(
+        bag_of=bag_of,
+        bag_ids=bags.bag_ids,
+        proportions=bags.proportions,
+        is_labelled=bags.is_labelled,
+        class_names=bags.class_names,
+    )
+
+
+def _check_ids(table: Table, ids: np.ndarray, columns: Sequence[str]) -> None:
+    where = columns[0] if len(columns) == 1 else None
+    seen: dict[str, int] = {}
+    for row, bag in enumerate(ids):
+        if bag is None:
+            raise LLPError(f"{table.place(row, where)}: no bag id")
+        if bag in seen:
+            raise LLPError(f"{table.place(row, where)}: bag {bag!r} is already in {table.place(seen[bag])}")
+        seen[bag] = row
+
+
+def _numbers(table: Table, column: str) -> np.ndarray:
+    """A column of finite numbers, 0 or above."""
+    numbers = np.concatenate(list(_number_blocks(table, column)))
+    for row in np.flatnonzero(np.isnan(numbers))[:1]:
+        raise LLPError(f"{table.place(int(row), column)}: no value")
+    for row in np.flatnonzero(np.isinf(numbers) | (numbers < 0))[:1]:
+        raise LLPError(
+            f"{table.place(int(row), column)}: {numbers[row]:g} is {'negative' if numbers[row] < 0 else 'infinite'}"
+        )
+    return numbers
+
+
+def _number_blocks(table: Table, column: str) -> Iterator[np.ndarray]:
+    """float64 arrays, NaN where a value is missing."""
+    start = 0
+    for block in table.blocks([column]):
+        array = block.column(0)
+        if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+            array = as_text(array, f"{table.name}, column {column!r}")
+        try:
+            numbers = array.cast(pa.float64())
+        except pa.ArrowException:
+            row = next(row for row in range(len(array)) if not _is_number(array[row]))
+            raise LLPError(
+                f"{table.place(start + row, column)}: {array[row].as_py()!r} is not a number: name the columns of the "
+                "classes by --class-column, if this is none of them"
+            ) from None
+        yield numbers.to_numpy(zero_copy_only=False)
+        start += len(array)
+
+
+def _is_number(value: pa.Scalar) -> bool:
+    try:
+        value.cast(pa.float64())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _detect(table: Table, numbers: np.ndarray, *, is_single: bool) -> Values:
+    """Proportions if each row sums to 1 (a single class: stays below), counts if all numbers are whole."""
+    sums = numbers.sum(1)
+    off = sums > 1 + SUM_TOLERANCE if is_single else np.abs(sums - 1) > SUM_TOLERANCE
+    whole = bool((numbers == np.rint(numbers)).all())
+    if is_single and whole and not off.any():
+        raise LLPError(f"{table.name}: 0 and 1 alone may be proportions or counts: say which by --bag-values")
+    if not off.any():
+        return "proportions"
+    if whole:
+        return "counts"
+    row = int(off.argmax())
+    raise LLPError(
+        f"{table.place(row)}: the classes sum to {sums[row]:g}, so these are no proportions, and not all numbers are "
+        "whole, so they are no counts: say --bag-values proportions --normalize to rescale percentages or rounded ones"
+    )
+
+
+def _check_sums(table: Table, numbers: np.ndarray, sizes: np.ndarray | None, *, normalize: bool) -> None:
+    sums = numbers.sum(1)
+    for row in np.flatnonzero(sums == 0)[:1]:
+        raise LLPError(f"{table.place(int(row))}: the classes sum to 0")
+    expected = np.ones(len(sums)) if sizes is None else sizes
+    off = np.abs(sums - expected) > SUM_TOLERANCE * expected
+    for row in np.flatnonzero(off)[:1] if not normalize else ():
+        should = "1" if sizes is None else f"the bag's {sizes[row]} rows"
+        raise LLPError(
+            f"{table.place(int(row))}: the classes sum to {sums[row]:g} instead of {should}: correct it, or say "
+            "--normalize to rescale"
+        )

@@ -1,0 +1,313 @@
+"""Columns of a table as features: numbers standardised, categories as 0 and 1. Fitted once, saved as plain JSON."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import torch
+from sklearn.preprocessing import OneHotEncoder
+from torch import Tensor
+
+from torchllp.data.table import MISSING, Table, as_text
+from torchllp.errors import LLPError
+
+pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
+
+MOST_CATEGORIES = 100
+"""Of one column; rarer ones are encoded like categories that were never seen."""
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+NO_VALUE = ""
+"""The category of a missing value."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableEncoder:
+    """From rows to float32 features ``[N, D]``: the numbers first, in the order of their columns, then the categories.
+
+    A number is standardised as by scikit-learn's ``StandardScaler``; where it is missing it becomes 0, the mean. A
+    category column is encoded by ``OneHotEncoder``: one feature a category of the rows it was fitted on, "missing"
+    among them if there were such rows; a category that was not there then is all zeros.
+
+    >>> table = Table.of({"width": [1.0, 3.0, None], "colour": ["red", "blue", "red"]})
+    >>> encoder = TableEncoder.fit(table, ["width", "colour"])
+    >>> encoder.transform(table)
+    tensor([[-1.,  0.,  1.],
+            [ 1.,  1.,  0.],
+            [ 0.,  0.,  1.]])
+    """
+
+    numbers: Mapping[str, int]
+    """Column -> how many numbers it has: 1, or the width of a list of precomputed features."""
+    categories: Mapping[str, Sequence[str]]
+    """Column -> its categories."""
+    mean: np.ndarray
+    """Of each number over the rows it was fitted on."""
+    scale: np.ndarray
+    """Standard deviation of each number, 1 where it is constant."""
+    warnings: tuple[str, ...] = ()
+    """What was noticed of the columns."""
+
+    @classmethod
+    def fit(cls, table: Table, columns: Sequence[str], categorical: Sequence[str] = ()) -> "TableEncoder":
+        """Learn means, deviations and categories of these columns; ``categorical`` are numbers that mean categories."""
+        table.need([*columns, *categorical])
+        warnings, empty = [], []
+        numbers, categories = {}, {}
+        for column in columns:
+            kind = table.type_of(column)
+            if column in categorical or _is_text(kind):
+                if column not in categorical:
+                    _check_not_mixed(table, column)
+                found, num_distinct = _categories(table, column)
+                if found == [NO_VALUE]:
+                    empty.append(column)
+                    continue
+                if num_distinct > MOST_CATEGORIES:
+                    warnings.append(
+                        f"{table.name}: column {column!r} has {num_distinct:,} different texts, of which the "
+                        f"{MOST_CATEGORIES} most frequent are told apart: if it is an id, say so by --id-column"
+                    )
+                categories[column] = found
+            elif pa.types.is_null(kind):
+                empty.append(column)
+            else:
+                numbers[column] = _width(table, column, kind)
+        mean, scale = _moments(table, numbers)
+        known = ~np.isnan(mean)
+        empty += [column for column, there in zip(_columns_of(numbers), known, strict=True) if not there]
+        numbers = {column: width for column, width in numbers.items() if column not in empty}
+        if not numbers and not categories:
+            raise LLPError(f"{table.name}: no column is left to learn from")
+        warnings += [f"{table.name}: column {column!r} has no value in any row, and is left out" for column in empty]
+        return cls(
+            numbers=numbers, categories=categories, mean=mean[known], scale=scale[known], warnings=tuple(warnings)
+        )
+
+    @cached_property
+    def _one_hot(self) -> Any:
+        encoder = OneHotEncoder(
+            categories=[np.array(names, dtype=object) for names in self.categories.values()],
+            handle_unknown="ignore",
+            sparse_output=False,
+            dtype=np.float32,
+        )
+        first = np.array([[names[0] for names in self.categories.values()]], dtype=object)
+        return encoder.fit(first)  # nothing is learnt from it: the categories are given
+
+    @property
+    def summary(self) -> str:
+        """One line of what is learnt from."""
+        parts = [f"{len(self.mean)} numbers"] * bool(self.numbers)
+        parts += [f"{len(self.categories)} categories ({len(self.columns) - len(self.mean)} features)"] * bool(
+            self.categories
+        )
+        return f"features: {' and '.join(parts)}"
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns that a table must have."""
+        return [*self.numbers, *self.categories]
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """For each feature the column that it comes from; every number is a column of its own."""
+        widths = [1] * len(self.mean) + [len(names) for names in self.categories.values()]
+        return tuple(np.arange(len(widths)).repeat(widths).tolist())
+
+    @cached_property
+    def is_number(self) -> tuple[bool, ...]:
+        """For each feature whether it is a number."""
+        return tuple(feature < len(self.mean) for feature in range(len(self.columns)))
+
+    def transform(self, table: Table) -> Tensor:
+        """The features of a table's rows, ``[N, D]``."""
+        table.need(self.column_names, " that the model was trained on")
+        features = np.empty((table.num_rows, len(self.columns)), dtype=np.float32)
+        if self.numbers:
+            start = 0
+            for block in _number_blocks(table, self.numbers):
+                part = features[start : (start := start + len(block)), : len(self.mean)]
+                part[:] = (block - self.mean) / self.scale
+                part[np.isnan(part)] = 0
+        if self.categories:
+            start = 0
+            for arrays in _text_blocks(table, list(self.categories)):
+                block = np.stack([array.to_numpy(zero_copy_only=False) for array in arrays], axis=1)
+                features[start : (start := start + len(block)), len(self.mean) :] = self._one_hot.transform(block)
+        return torch.from_numpy(features)
+
+    def unseen(self, table: Table) -> dict[str, int]:
+        """Column -> number of rows with a category that is encoded as none of the known ones."""
+        counts = dict.fromkeys(self.categories, 0)
+        if counts:
+            for arrays in _text_blocks(table, list(self.categories)):
+                for (column, names), array in zip(self.categories.items(), arrays, strict=True):
+                    counts[column] += len(array) - pc.sum(pc.is_in(array, pa.array(names))).as_py()
+        return {column: count for column, count in counts.items() if count}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_json` takes."""
+        return {
+            "numbers": dict(self.numbers),
+            "mean": self.mean.tolist(),
+            "scale": self.scale.tolist(),
+            "categories": {column: list(names) for column, names in self.categories.items()},
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "TableEncoder":
+        return cls(
+            numbers=content["numbers"],
+            categories=content["categories"],
+            mean=np.array(content["mean"], dtype=np.float64),
+            scale=np.array(content["scale"], dtype=np.float64),
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _width(table: Table, column: str, kind: pa.DataType) -> int:
+    if not _is_list(kind):
+        return 1
+    if pa.types.is_fixed_size_list(kind):
+        return kind.list_size
+    first = next(block.column(0)[0] for block in table.blocks([column]) if block.num_rows)
+    if not first.is_valid or not len(first):
+        raise LLPError(f"{table.place(0, column)}: no value, and precomputed features have one list a row")
+    return len(first)
+
+
+def _check_not_mixed(table: Table, column: str) -> None:
+    """Raise if most of the texts are numbers: then the others are mistakes, or the numbers are codes."""
+    num_numbers = num_values = start = 0
+    first_other = None
+    for block in table.blocks([column]):
+        values = _as_text(table, column, block.column(0))
+        is_number = pc.match_substring_regex(values, NUMBER)
+        num_numbers += pc.sum(is_number).as_py() or 0
+        num_values += len(values) - values.null_count
+        if first_other is None:
+            others = np.flatnonzero(is_number.to_numpy(zero_copy_only=False) == False)  # noqa: E712  (None is missing)
+            if len(others):
+                first_other = start + int(others[0]), values[int(others[0])].as_py()
+        start += len(values)
+    if first_other is not None and 2 * num_numbers > num_values:
+        row, value = first_other
+        raise LLPError(
+            f"{table.place(row, column)}: {value!r} among numbers: correct it, or say --categorical-column "
+            f"if the numbers are codes"
+        )
+
+
+def _categories(table: Table, column: str) -> tuple[list[str], int]:
+    """The most frequent categories in alphabetical order, and how many there are in all."""
+    counts: Counter[str] = Counter()
+    for (array,) in _text_blocks(table, [column]):
+        for found in pc.value_counts(array).to_pylist():
+            counts[found["values"]] += found["counts"]
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CATEGORIES]
+    return sorted(frequent), len(counts)
+
+
+def _as_text(table: Table, column: str, array: pa.Array) -> pa.Array:
+    """Texts as a CSV file would have them: without blanks around, and null for what stands for a missing value."""
+    text = pc.utf8_trim_whitespace(as_text(array, f"{table.name}, column {column!r}"))
+    return pc.if_else(pc.is_in(text, pa.array(MISSING)), None, text)
+
+
+def _text_blocks(table: Table, columns: list[str]) -> Iterator[list[pa.Array]]:
+    """The texts of each column, :data:`NO_VALUE` where one is missing, some rows at a time."""
+    for block in table.blocks(columns):
+        yield [
+            _as_text(table, column, array).fill_null(NO_VALUE)
+            for column, array in zip(columns, block.columns, strict=True)
+        ]
+
+
+def _columns_of(numbers: Mapping[str, int]) -> list[str]:
+    """For each number its column."""
+    return [column for column, width in numbers.items() for _ in range(width)]
+
+
+def _moments(table: Table, numbers: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and scale of each number, those of ``StandardScaler``; NaN is the mean of a column without any value.
+
+    Block by block (Chan, Golub and LeVeque, 1979): ``partial_fit`` forgets a column that has no value in one block.
+    """
+    num_values, mean, squares = np.zeros((3, sum(numbers.values())))
+    for block in _number_blocks(table, numbers) if numbers else ():
+        num_new = (~np.isnan(block)).sum(0)
+        new_mean = np.nansum(block, 0) / num_new.clip(min=1)
+        before, num_values = num_values, num_values + num_new
+        step, share = new_mean - mean, num_new / num_values.clip(min=1)
+        squares += np.nansum((block - new_mean) ** 2, 0) + step**2 * before * share
+        mean += step * share
+    variance, rounding = squares / num_values.clip(min=1), num_values * np.finfo(np.float64).eps
+    is_constant = variance <= rounding * variance + (rounding * mean) ** 2
+    return np.where(num_values > 0, mean, np.nan), np.where(is_constant, 1.0, np.sqrt(variance))
+
+
+def _number_blocks(table: Table, numbers: Mapping[str, int]) -> Iterator[np.ndarray]:
+    """float64 arrays ``[n, numbers]``, NaN where a value is missing; raises where one is infinite or no number."""
+    start = 0
+    for block in table.blocks(list(numbers)):
+        values = np.empty((block.num_rows, sum(numbers.values())), order="F")  # columns are filled, and summed, whole
+        at = 0
+        for (column, width), array in zip(numbers.items(), block.columns, strict=True):
+            if _is_list(array.type):
+                values[:, at : at + width] = _matrix(table, start, column, width, array)
+            else:
+                values[:, at] = _numbers(table, start, column, array)
+            at += width
+        if np.isinf(values).any():
+            row, feature = np.argwhere(np.isinf(values))[0]
+            raise LLPError(f"{table.place(start + int(row), _columns_of(numbers)[feature])}: the value is infinite")
+        yield values
+        start += block.num_rows
+
+
+def _numbers(table: Table, start: int, column: str, array: pa.Array) -> np.ndarray:
+    kind = array.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif _is_text(kind):
+        array = _as_text(table, column, array)
+        wrong = pc.invert(pc.match_substring_regex(array, NUMBER))
+        for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False) == True)[:1]:  # noqa: E712  (None is missing)
+            raise LLPError(f"{table.place(start + int(row), column)}: {array[int(row)].as_py()!r} is not a number")
+    try:
+        return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        raise LLPError(
+            f"{table.name}: column {column!r} is of type {kind}, and features are numbers, texts, dates or lists of "
+            "numbers of equal length"
+        ) from error
+
+
+def _matrix(table: Table, start: int, column: str, width: int, array: pa.Array) -> np.ndarray:
+    """Lists of equal length as a matrix; precomputed features have no missing values."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy()
+    for row in np.flatnonzero(lengths != width)[:1]:
+        raise LLPError(f"{table.place(start + int(row), column)}: a list of {lengths[row]} where {width} are expected")
+    flat = array.flatten()
+    if pa.types.is_nested(flat.type) or _is_text(flat.type):
+        raise LLPError(f"{table.name}: column {column!r} is of type {array.type}, not lists of numbers")
+    values = flat.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).reshape(len(array), width)
+    for row in np.flatnonzero(np.isnan(values).any(1))[:1]:
+        raise LLPError(f"{table.place(start + int(row), column)}: a value is missing (NaN) in precomputed features")
+    return values

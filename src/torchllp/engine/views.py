@@ -1,0 +1,32 @@
+"""The views that a data set's instances are trained on."""
+
+import torch
+
+from torchllp.config import Recipe
+from torchllp.data.dataset import Dataset
+from torchllp.errors import LLPError
+from torchllp.views.image import ImageViews
+from torchllp.views.table import TableViews
+from torchllp.views.views import Views
+
+
+def views_of(data: Dataset, recipe: Recipe) -> Views:
+    """Views of images, or of rows: there, without an encoder, every feature is a column of numbers."""
+    if data.is_images:
+        return ImageViews(
+            mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment
+        )
+    rows = data.train.inputs
+    if rows.dtype != torch.float32 or rows.ndim != 2:
+        raise LLPError(
+            f"{data.name}: instances are uint8 images or float32 features of shape [number, features], "
+            f"not {rows.dtype} of shape {list(rows.shape)}"
+        )
+    every = range(rows.shape[1])
+    return TableViews(
+        columns=tuple(every) if data.encoder is None else data.encoder.columns,
+        is_number=tuple(True for _ in every) if data.encoder is None else data.encoder.is_number,
+        source=rows,
+        noise=recipe.noise,
+        corruption=recipe.corruption,
+    )

@@ -1,0 +1,78 @@
+"""Predictions as tables: a row an instance, or a row a bag."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchllp.errors import LLPError
+from torchllp.files import write_atomically
+
+Columns = Mapping[str, np.ndarray]
+
+
+def instance_columns(
+    ids: Columns, probabilities: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The columns of a table with each instance's ids, class and probabilities; ``row`` is its number, unless an id.
+
+    >>> columns = instance_columns({}, np.array([[0.25, 0.75]]), np.array([1]), ["good", "bad"])
+    >>> {name: values.tolist() for name, values in columns.items()}
+    {'row': [0], 'class': ['bad'], 'p(good)': [0.25], 'p(bad)': [0.75]}
+    """
+    ours = {"class": np.array(class_names)[labels]}
+    ours |= {f"p({name})": probabilities[:, c] for c, name in enumerate(class_names)}
+    for name in ids:
+        if name in ours:
+            raise LLPError(f"the id column {name!r} is called like a column of the predictions: call it otherwise")
+    return {"row": np.arange(len(labels)), **ids, **ours}
+
+
+def bag_columns(bag_ids: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The columns of a table with each bag's size and predicted proportions; rows without a bag are left out.
+
+    >>> columns = bag_columns(np.array(["a", "a", None]), np.array([[0.5, 0.5], [1, 0], [0, 1]]), ["good", "bad"])
+    >>> {name: values.tolist() for name, values in columns.items()}
+    {'bag': ['a'], 'size': [2], 'p(good)': [0.75], 'p(bad)': [0.25]}
+    """
+    there = np.array([bag is not None for bag in bag_ids])
+    bags, index, sizes = np.unique(bag_ids[there].astype(str), return_inverse=True, return_counts=True)
+    sums = np.zeros((len(bags), len(class_names)))
+    np.add.at(sums, index, probabilities[there])
+    shares = sums / sizes[:, None]
+    return {"bag": bags, "size": sizes, **{f"p({name})": shares[:, c] for c, name in enumerate(class_names)}}
+
+
+def as_csv(columns: Columns) -> str:
+    """The table as CSV; probabilities to six digits."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    shown = [
+        [f"{value:.6g}" for value in values.tolist()] if values.dtype.kind == "f" else values.tolist()
+        for values in columns.values()
+    ]
+    table.writerows(zip(*shown, strict=True))
+    return text.getvalue()
+
+
+def check_output(path: Path) -> None:
+    """Raise if a table cannot be written to this path, before anything is computed for it."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise LLPError(f"{path}: predictions are written to .csv or .parquet files")
+    if not path.parent.is_dir():
+        raise LLPError(f"{path}: there is no such directory")
+
+
+def write_columns(path: Path, columns: Columns) -> None:
+    """Write a table as CSV or Parquet, whole or not at all."""
+    if path.suffix.lower() == ".csv":
+        write_atomically(path, as_csv(columns).encode())
+        return
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), buffer)
+    write_atomically(path, buffer.getvalue())

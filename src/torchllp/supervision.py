@@ -1,0 +1,103 @@
+"""The instances and bags that a config names: of a data set, or the user's own."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from torchllp.bags import Bags, default_held_out
+from torchllp.config import Config, DataConfig, OwnConfig
+from torchllp.data import bag_makers, load_dataset
+from torchllp.data.dataset import Dataset
+from torchllp.data.image_cache import Progress
+from torchllp.data.own import read_own
+from torchllp.data.readers import Columns
+from torchllp.errors import LLPError
+from torchllp.run import Run
+
+
+def bags_of(run: Run) -> Bags | None:
+    """The bags of a run, once they have been written."""
+    return Bags.load(run.bags_file) if run.bags_file.is_file() else None
+
+
+def load_supervision(
+    config: Config, bags: Bags | None = None, progress: Progress | None = None
+) -> tuple[Dataset, Bags, Bags, Bags | None]:
+    """The data set of a config, all of its bags, those to train on and those held out.
+
+    ``bags`` are those of an existing run; without them they are read or made as the config says.
+    """
+    if bags is None and config.data.bags_from is not None:
+        bags = Bags.load(Run.open(Path(config.data.bags_from)).bags_file)
+    if config.own.is_given:
+        data, bags = _load_own(config, bags, progress)
+    else:
+        data = load_data(config.data)
+        bags = bags or _make(config, data)
+    if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
+        raise LLPError(f"{config.data.bags_from}: its bags are not over the instances and classes of {data.name}")
+    share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
+    # less a little: 0.07 x 100 is 7.000000000000001
+    num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
+    return data, bags, *bags.hold_out(num_held_out, config.seed)
+
+
+def load_data(config: DataConfig) -> Dataset:
+    """The named data set of a config."""
+    options = {"split": config.split} if config.split is not None else {}
+    if options and config.dataset != "mini-imagenet":
+        raise LLPError(f"{config.dataset} has one split only: leave `split` out")
+    return load_dataset(config.dataset, config.data_dir, download=config.download, **options)
+
+
+def columns_of(own: OwnConfig) -> Columns:
+    """What the columns of the user's tables are."""
+    return Columns(
+        bag=own.bag_column,
+        label=own.label_column,
+        id=own.id_column,
+        feature=own.feature_column,
+        categorical=own.categorical_column,
+        path=own.path_column,
+    )
+
+
+def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> tuple[Dataset, Bags]:
+    own, settings = config.own, config.data
+    from_table = bags is None and settings.bags not in bag_makers.NAMES
+    if from_table and not Path(settings.bags).exists():
+        names = ", ".join(bag_makers.NAMES)
+        raise LLPError(f"{settings.bags}: there is no such table of bags, and no such way to make them ({names})")
+    found = read_own(
+        columns_of(own),
+        instances=own.instances,
+        features=own.features,
+        images=own.images,
+        test=own.test,
+        bags=settings.bags if from_table else bags,
+        image_size=own.image_size,
+        flip=own.flip,
+        progress=progress,
+        class_columns=own.class_column,
+        size_column=own.size_column,
+        values=own.bag_values,
+        normalize=own.normalize,
+        unlabelled=own.unlabelled,
+    )
+    return found.data, found.bags or _make(config, found.data, found.bag_ids)
+
+
+def _make(config: Config, data: Dataset, by: np.ndarray | None = None) -> Bags:
+    settings = config.data
+    if not config.own.is_given and settings.bags not in bag_makers.NAMES and Path(settings.bags).exists():
+        raise LLPError(f"{settings.bags}: a table of bags goes with instances of your own: --instances or --images")
+    return bag_makers.make_bags(
+        data,
+        settings.bags,
+        bag_size=settings.bag_size,
+        largest=settings.largest_bag,
+        concentration=settings.concentration,
+        by=by,
+        seed=config.seed,
+    )
