@@ -4,8 +4,9 @@
 
 DIR has `tabular/` with the files of the three (without it nothing is done). Natural bags are occupations in Adult,
 month x day of the week x job in Bank, districts in Contraception; random bags have the same sizes, filled with other
-rows. Test rows are Adult's own, and a random fifth (Bank) and quarter (Contraception), the same for all seeds. Two
-processes of one thread each write `benchmarks/results/natural_bags.csv` (a row a run) and `natural_bags.md`.
+rows, or 16 rows each. Test rows are Adult's own, and a random fifth (Bank) and quarter (Contraception), the same for
+all seeds. Two processes of one thread each write `benchmarks/results/natural_bags.csv` (a row a run) and
+`natural_bags.md`.
 """
 
 import argparse
@@ -81,9 +82,11 @@ JOBS = [
     for kind, method in (
         ("natural", "ahil"),
         ("natural", "dllp"),
-        ("random", "ahil"),
-        ("random", "dllp"),
-        ("random", "supervised"),
+        ("random, same sizes", "ahil"),
+        ("random, same sizes", "dllp"),
+        ("random, 16", "ahil"),
+        ("random, 16", "dllp"),
+        ("random, 16", "supervised"),
     )
     for seed in SEEDS
 ]
@@ -94,7 +97,9 @@ def measure(folder: Path, name: str, kind: str, method: str, seed: int) -> dict[
     own = DATA[name](folder)
     data = own.data
     bags = make_bags(data, "natural", by=own.bag_ids, seed=seed)
-    if kind == "random":
+    if kind == "random, 16":
+        bags = make_bags(data, "random", bag_size=16, seed=seed)
+    elif kind == "random, same sizes":
         places = np.flatnonzero(bags.bag_of >= 0)
         bag_of = bags.bag_of.copy()
         bag_of[places] = np.random.default_rng(seed).permutation(bag_of[places])
@@ -149,8 +154,10 @@ def main() -> None:
     for name, kind, method in dict.fromkeys(job[:3] for job in JOBS):
         runs = [result for job, result in zip(JOBS, results, strict=True) if job[:3] == (name, kind, method)]
         cells = [cell([run[column] for run in runs if column in run]) for column in (*EPOCHS, "auc")]
-        bags = f"{runs[0]['bags']} {kind}" if method != "supervised" else "(labels)"
+        bags = f"{runs[0]['bags']:,} {kind}" if method != "supervised" else "(all labels)"
         lines.append(f"| {name} | {bags} | {method} | {' | '.join(cells)} | {len(runs)} |")
+        if method == "supervised":
+            lines.append(f"| {name} | (no rows) | largest class | {runs[0]['largest class']:.2f} | | | 50.00 | |")
     text = "\n".join(lines) + "\n"
     (RESULTS / "natural_bags.md").write_text(text)
     print(text)

@@ -19,7 +19,7 @@ from torch import nn
 from torchllp.bags import Bags
 from torchllp.check import check_bags
 from torchllp.config import Config
-from torchllp.data.bag_makers import NAMES as BAG_MAKERS
+from torchllp.data import BAG_MAKERS
 from torchllp.data.dataset import Dataset
 from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
@@ -88,12 +88,8 @@ class Job:
         """The job of a run that is to be continued."""
         begun = run.checkpoint_file.is_file()
         job = cls.prepare(run.config, bags_of(run), first_weights=not begun, progress=progress)
-        if (
-            begun
-            and job.data.encoder is not None
-            and read_json(run.encoder_file)["encoder"] != job.data.encoder.to_json()
-        ):
-            raise LLPError(f"{run.config.own.instances}: these are not the rows that the run began with")
+        if begun and not read_json(run.data_file).items() >= job.data.description.items():
+            raise LLPError(f"{run.path}: the instances of {job.data.name} are not those that the run began with")
         return job
 
 
@@ -183,8 +179,7 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
         state, metrics_bytes = run.load_checkpoint()
         if state is None:
             write_atomically(run.bags_file, job.bags.to_bytes())
-            if job.data.encoder is not None:
-                run.write_json(run.encoder_file, {"encoder": job.data.encoder.to_json()})
+            run.write_json(run.data_file, job.data.description)
             run.write_json(run.env_file, environment(config))
         else:
             log.info("continuing after epoch %d", state["epochs_done"])

@@ -57,7 +57,7 @@ class Predictor:
             self.views = ImageViews(mean=tuple(known["data"]["mean"]), std=tuple(known["data"]["std"]))
             self.reader = ImageReader(self.shape[-1], self.columns, images, progress)
         else:
-            encoder = TableEncoder.from_json(read_json(run.encoder_file)["encoder"])
+            encoder = TableEncoder.from_json(read_json(run.data_file)["encoder"])
             self.views = TableViews(encoder.columns, encoder.is_number)
             self.reader = TableReader(encoder, self.columns, features)
 
@@ -85,17 +85,7 @@ class Predictor:
 
     def notes(self, table: Table) -> list[str]:
         """What a user should know of how a new table was read."""
-        if not isinstance(self.reader, TableReader):
-            return []
-        encoder = self.reader.encoder
-        columns = self.columns
-        known = {*encoder.column_names, *columns.bag, *columns.id, columns.label}
-        extra = [repr(name) for name in table.column_names if name not in known]
-        notes = [f"{table.name}: columns that the model does not know are ignored: {', '.join(extra)}"] * bool(extra)
-        return notes + [
-            f"{table.name}: column {column!r}: {count:,} rows have a category that the training rows had not"
-            for column, count in encoder.unseen(table).items()
-        ]
+        return self.reader.notes(table) if isinstance(self.reader, TableReader) else []
 
     def log_p(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of the classes, ``[N, C]``, on the CPU."""

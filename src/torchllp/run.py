@@ -26,7 +26,7 @@ FORMAT_VERSION = 1
 class Run:
     """A directory that holds everything of one training.
 
-    ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``encoder.json`` (of a table),
+    ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``data.json`` (what the inputs were),
     ``metrics.jsonl`` (a line an epoch), ``train.log``, ``checkpoints/last.pt`` (to resume from), and at the end
     ``model.safetensors`` with ``model.json``, and ``summary.json``.
     """
@@ -36,7 +36,7 @@ class Run:
         self.config_file = path / "config.toml"
         self.env_file = path / "env.json"
         self.bags_file = path / "bags.npz"
-        self.encoder_file = path / "encoder.json"
+        self.data_file = path / "data.json"
         self.metrics_file = path / "metrics.jsonl"
         self.log_file = path / "train.log"
         self.checkpoint_file = path / "checkpoints" / "last.pt"

@@ -7,7 +7,8 @@ import numpy as np
 
 from torchllp.bags import Bags, default_held_out
 from torchllp.config import Config, DataConfig, OwnConfig
-from torchllp.data import bag_makers, load_dataset
+from torchllp.data import BAG_MAKERS, load_dataset
+from torchllp.data.bag_makers import make_bags
 from torchllp.data.dataset import Dataset
 from torchllp.data.image_cache import Progress
 from torchllp.data.own import read_own
@@ -36,7 +37,8 @@ def load_supervision(
         data = load_data(config.data)
         bags = bags or _make(config, data)
     if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
-        raise LLPError(f"{config.data.bags_from}: its bags are not over the instances and classes of {data.name}")
+        whose = config.data.bags_from or "the run"
+        raise LLPError(f"{whose}: its bags are not over the instances and classes of {data.name}")
     share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
     # less a little: 0.07 x 100 is 7.000000000000001
     num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
@@ -65,9 +67,9 @@ def columns_of(own: OwnConfig) -> Columns:
 
 def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> tuple[Dataset, Bags]:
     own, settings = config.own, config.data
-    from_table = bags is None and settings.bags not in bag_makers.NAMES
+    from_table = bags is None and settings.bags not in BAG_MAKERS
     if from_table and not Path(settings.bags).exists():
-        names = ", ".join(bag_makers.NAMES)
+        names = ", ".join(BAG_MAKERS)
         raise LLPError(f"{settings.bags}: there is no such table of bags, and no such way to make them ({names})")
     found = read_own(
         columns_of(own),
@@ -90,9 +92,9 @@ def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> t
 
 def _make(config: Config, data: Dataset, by: np.ndarray | None = None) -> Bags:
     settings = config.data
-    if not config.own.is_given and settings.bags not in bag_makers.NAMES and Path(settings.bags).exists():
+    if not config.own.is_given and settings.bags not in BAG_MAKERS and Path(settings.bags).exists():
         raise LLPError(f"{settings.bags}: a table of bags goes with instances of your own: --instances or --images")
-    return bag_makers.make_bags(
+    return make_bags(
         data,
         settings.bags,
         bag_size=settings.bag_size,

@@ -134,7 +134,7 @@ def test_training_from_csv_files_says_what_it_understood(work: Work) -> None:
     assert f"{work.path}/bags.csv: the bags are given as counts" in lines
     assert "features: 2 numbers and 1 categories (3 features)" in lines
     assert work.result.stderr == ""
-    encoder = json.loads(work.run.encoder_file.read_text())
+    encoder = json.loads(work.run.data_file.read_text())
     assert encoder["format_version"] == 1
     assert encoder["encoder"]["numbers"] == {"x": 1, "z": 1}
     assert encoder["encoder"]["categories"] == {"colour": ["blue", "grey", "red"]}
@@ -155,7 +155,7 @@ def test_training_from_a_folder_of_parquet_files(work: Work, tmp_path: Path) -> 
     result = llp("train", *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     run = Run.open(tmp_path / "run")
-    assert run.encoder_file.read_bytes() == work.run.encoder_file.read_bytes()
+    assert run.data_file.read_bytes() == work.run.data_file.read_bytes()
     assert run.model_file.read_bytes() == work.run.model_file.read_bytes()
 
 
@@ -178,10 +178,13 @@ def test_a_run_whose_rows_have_changed_is_not_resumed(work: Work, tmp_path: Path
     command = [sys.executable, "-c", KILLED, str(tmp_path / "config.toml"), str(tmp_path / "run")]
     assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
     before = sorted(tmp_path.rglob("*"))
-    write(rows, {**ROWS, "x": ROWS["x"] + 1})
-    result = here("train", "--resume", tmp_path / "run")
-    assert result.returncode == 1
-    assert result.stderr == f"llp: {rows}: these are not the rows that the run began with\n"
+    shifted = {**ROWS, "x": ROWS["x"] + 1}  # the same when standardised, and then predicted wrongly
+    reversed_rows = {name: values[::-1] for name, values in ROWS.items()}  # the same means
+    for changed in (shifted, reversed_rows):
+        write(rows, changed)
+        result = here("train", "--resume", tmp_path / "run")
+        assert result.returncode == 1
+        assert result.stderr == f"llp: {tmp_path}/run: the instances of rows are not those that the run began with\n"
     assert [path for path in sorted(tmp_path.rglob("*")) if path.name != ".lock"] == [
         path for path in before if path.name != ".lock"
     ]
@@ -483,7 +486,7 @@ def test_the_advice_for_a_stray_text_works(tmp_path: Path, monkeypatch: pytest.M
     flags = ["--instances", "rows.csv", "--bags", "bags.csv", *OURS, *SHORT, "--run", "run"]
     assert "row 2, column 'code': 'A1' among numbers" in here("train", *flags).stderr
     assert here("train", *flags, "--categorical-column", "code").returncode == 0
-    encoder = json.loads(Run.open(tmp_path / "run").encoder_file.read_text())["encoder"]
+    encoder = json.loads(Run.open(tmp_path / "run").data_file.read_text())["encoder"]
     assert encoder["categories"]["code"] == [*map(str, range(7)), "A1"]
 
 

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchllp import Bags, Dataset, Instances, LLPError, load_dataset
-from torchllp.data.bag_makers import NAMES, make_bags
+from torchllp.data import BAG_MAKERS
+from torchllp.data.bag_makers import make_bags
 
 DIGITS = load_dataset("digits")
 LABELS = DIGITS.train.labels.numpy()  # pyrefly: ignore
 INK = np.array([str(total) for total in DIGITS.train.inputs.sum((1, 2, 3)).tolist()], dtype=object)
 """A value of each instance, as text, like those of a table's column."""
-SIZED = [name for name in NAMES if name != "natural"]
+SIZED = [name for name in BAG_MAKERS if name != "natural"]
 
 
 @pytest.mark.parametrize("name", SIZED)

@@ -221,7 +221,7 @@ def test_a_stray_text_among_numbers_in_a_file(delimiter: str, tmp_path: Path) ->
     (tmp_path / "rows.csv").write_text(content)
     with pytest.raises(LLPError) as caught:
         TableEncoder.fit(Table.of(tmp_path / "rows.csv"), ["x"])
-    advice = "correct it, or say --categorical-column if the numbers are codes"
+    advice = "correct it, or say --categorical-column x if all of them are categories"
     assert str(caught.value) == f"{tmp_path}/rows.csv, row 4, column 'x': 'oops' among numbers: {advice}"
     table = Table.of(tmp_path / "rows.csv", text={"x"})
     encoder = TableEncoder.fit(table, ["x"], categorical=["x"])

@@ -1,12 +1,14 @@
 """`llp evaluate`."""
 
 import json
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from torchllp.cli.console import aside, console, percent, show_table
+from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,6 +83,8 @@ def evaluate(
         )
         if instances is not None:
             test, what = predictor.read_labelled(instances), str(instances)
+            if not test.is_labelled:
+                raise LLPError(f"{instances}: no instance has a label, so there is nothing to compare with")
         else:
             config = opened.config_with(data_dir)
             data, _, _, held_out = load_supervision(config, bags_of(opened), observer.on_images)
@@ -97,7 +101,7 @@ def evaluate(
         measured, per_class, confusion = _measure(log_p, scores.argmax(1), test.labels.cpu(), names)
         numbers |= measured
     if as_json:
-        print(json.dumps(numbers, indent=2))
+        print(json.dumps({name: None if isnan(value) else value for name, value in numbers.items()}, indent=2))
     else:
         console.print(f"{run}: {opened.config.method.name} on {what}", markup=False, soft_wrap=True)
         show_table(["measure", "value"], [(name, f"{value:.4f}") for name, value in numbers.items()])

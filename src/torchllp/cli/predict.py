@@ -101,17 +101,16 @@ def predict(
     if table is not None and respect_counts is not None:
         labels, more = predictor.respect_counts(log_p, labels, table, respect_counts)
         notes += more
-    for note in notes:
-        aside.print(note, markup=False, soft_wrap=True)
-
     probabilities, names = log_p.exp().numpy(), predictor.class_names
     ids = {} if table is None else {name: table.texts(name) for name in predictor.id_columns(table)}
     columns = instance_columns(ids, probabilities, labels, names)
     if output is None:
         sys.stdout.write(as_csv(columns))
-        return
-    if table is not None and by_bag:
-        beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
-        write_columns(beside, bag_columns(predictor.bag_ids(table), probabilities, names))
-        aside.print(f"bags: {beside}", markup=False, soft_wrap=True)
-    write_columns(output, columns)
+    else:
+        if table is not None and by_bag:
+            beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
+            write_columns(beside, bag_columns(predictor.bag_ids(table), probabilities, names))
+            notes.append(f"bags: {beside}")
+        write_columns(output, columns)
+    for note in notes:
+        aside.print(note, markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.config import Compute, Config, DataConfig, Named, Options, OwnConfig, Recipe, read_toml
+from torchllp.data import BAG_MAKERS
 from torchllp.presets import TABLE
 from torchllp.presets import preset as find_preset
 
@@ -156,7 +157,7 @@ def _default_name(config: Config) -> str:
         bags += f"to{data.largest_bag}"
     if data.bags == "natural":
         bags = f"natural-{'-'.join(own.bag_column)}"
-    if own.is_given and not data.bags_from and Path(data.bags).suffix:
+    if data.bags not in BAG_MAKERS:
         bags = Path(data.bags).stem
     if data.bags_from is not None:
         bags = f"bags-from-{Path(data.bags_from).name}"

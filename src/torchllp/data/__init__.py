@@ -21,6 +21,10 @@ DATASETS = Registry(
 )
 
 
+BAG_MAKERS = ("random", "dirichlet", "cluster", "by-feature", "natural")
+"""The ways of :func:`torchllp.make_bags` to make bags from labels."""
+
+
 def list_datasets() -> list[str]:
     """Names that :func:`load_dataset` knows.
 

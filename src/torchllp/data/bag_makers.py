@@ -5,12 +5,11 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import PCA
 
 from torchllp.bags import Bags
+from torchllp.data import BAG_MAKERS
 from torchllp.data.dataset import Dataset
 from torchllp.errors import LLPError
 from torchllp.randomness import seed_of
 from torchllp.registry import unknown_name
-
-NAMES = ("random", "dirichlet", "cluster", "by-feature", "natural")
 
 
 def make_bags(
@@ -35,8 +34,8 @@ def make_bags(
         concentration: of the Dirichlet distribution; small makes bags of few classes, large makes them alike.
         seed: decides the bags.
     """
-    if name not in NAMES:
-        raise unknown_name("way to make bags", name, NAMES)
+    if name not in BAG_MAKERS:
+        raise unknown_name("way to make bags", name, BAG_MAKERS)
     if data.train.labels is None:
         raise LLPError(f"{data.name}: bags are made from labels, and there are none")
     labels = data.train.labels.cpu().numpy()

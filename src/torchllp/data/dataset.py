@@ -1,8 +1,10 @@
 """What every source of data becomes: instances on the device, and what the views must know of them."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,10 @@ from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
     from torchllp.data.table_encoder import TableEncoder
+
+
+HASHED = 4096
+"""Instances whose bytes are in memory at a time."""
 
 
 def check_images(images: Tensor) -> None:
@@ -106,6 +112,15 @@ class Dataset:
             flip=flip,
             translate=translate,
         )
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What the training inputs are: their SHA-256, and how they were made of the columns of a table."""
+        digest = hashlib.sha256(str(tuple(self.train.inputs.shape)).encode())
+        for block in self.train.inputs.split(HASHED):
+            digest.update(block.cpu().contiguous().numpy().data)
+        encoder = None if self.encoder is None else self.encoder.to_json()
+        return {"dataset": self.name, "inputs": digest.hexdigest(), "encoder": encoder}
 
     @property
     def is_images(self) -> bool:

@@ -1,6 +1,6 @@
 """The user's own instances (a table, precomputed features, images) with the table of their bags."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from torchllp.data.dataset import Dataset, Instances
 from torchllp.data.image_cache import Progress
 from torchllp.data.readers import FILE, FOLDER, Columns, ImageReader, TableReader, features_of
 from torchllp.data.table import Table
-from torchllp.data.table_encoder import TableEncoder
+from torchllp.data.table_encoder import NO_VALUE, TableEncoder
 from torchllp.errors import LLPError
 
 
@@ -113,8 +113,9 @@ def read_own(
     else:
         table = Table.of(instances, "the instances", columns.text)
         of_features = features_of(table, features, columns.text)
-        encoder = TableEncoder.fit(of_features, columns.to_learn_from(of_features), columns.categorical)
-        reader, inputs = TableReader(encoder, columns), encoder.transform(of_features)
+        names = columns.to_learn_from(of_features)
+        encoder, inputs = TableEncoder.fit_transform(of_features, names, columns.categorical)
+        reader = TableReader(encoder, columns)
     has_labels = columns.label in table.column_names
     table.need(columns.id)
     if columns.label is not None and test is None:
@@ -152,14 +153,23 @@ def read_own(
         data = Dataset.from_images(name, train, class_names=class_names, flip=flip)
     else:
         encoder = reader.encoder
-        data = Dataset(
-            name=name, train=train, test=None, class_names=class_names, encoder=encoder, warnings=encoder.warnings
-        )
+        warnings = (*encoder.warnings, *_leaks(table, encoder, class_names))
+        data = Dataset(name=name, train=train, test=None, class_names=class_names, encoder=encoder, warnings=warnings)
     if test is not None:
         data = replace(data, test=labelled_instances(reader, test, columns.label, class_names))
     elif labels is not None:
         data = replace(data, test=train, tests_on="training instances")
     return OwnData(replace(data, notes=tuple(notes)), found, ids)
+
+
+def _leaks(table: Table, encoder: TableEncoder, class_names: Sequence[str]) -> Iterator[str]:
+    """A warning for each feature that looks like the label itself."""
+    for column, names in encoder.categories.items():
+        if {*names} - {NO_VALUE} == {*class_names}:
+            yield (
+                f"{table.name}: column {column!r} has the names of the classes as its values, and is learnt from: if "
+                "it is the label, say so by --label-column"
+            )
 
 
 def labelled_instances(

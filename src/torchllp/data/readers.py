@@ -60,10 +60,24 @@ class TableReader:
     features: Any = None
     """The table with the features of the rows, if it is another one."""
 
+    @property
+    def _text(self) -> set[str]:
+        return {*self.columns.text, *self.encoder.categories}
+
     def read(self, source: Any) -> tuple[Table, Tensor]:
-        text = {*self.columns.text, *self.encoder.categories}
-        table = Table.of(source, "the instances", text)
-        return table, self.encoder.transform(features_of(table, self.features, text))
+        table = Table.of(source, "the instances", self._text)
+        return table, self.encoder.transform(features_of(table, self.features, self._text))
+
+    def notes(self, table: Table) -> list[str]:
+        """What a user should know of how a table was read."""
+        features = features_of(table, self.features, self._text)
+        known = {*self.encoder.column_names, *self.columns.bag, *self.columns.id, self.columns.label}
+        extra = [repr(name) for name in features.column_names if name not in known]
+        notes = [f"{features.name}: columns that the model does not know are ignored: {', '.join(extra)}"] * bool(extra)
+        return notes + [
+            f"{features.name}: column {column!r}: {count:,} rows have a category that the training rows had not"
+            for column, count in self.encoder.unseen(features).items()
+        ]
 
 
 def features_of(table: Table, features: Any, text: Collection[str]) -> Table:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import torch
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
-from torchllp.data.table import MISSING, Table, as_text
+from torchllp.data.table import BLOCK_ROWS, MISSING, Table, as_text
 from torchllp.errors import LLPError
 
 pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
@@ -55,6 +55,13 @@ class TableEncoder:
     @classmethod
     def fit(cls, table: Table, columns: Sequence[str], categorical: Sequence[str] = ()) -> "TableEncoder":
         """Learn means, deviations and categories of these columns; ``categorical`` are numbers that mean categories."""
+        return cls.fit_transform(table, columns, categorical)[0]
+
+    @classmethod
+    def fit_transform(
+        cls, table: Table, columns: Sequence[str], categorical: Sequence[str] = ()
+    ) -> tuple["TableEncoder", Tensor]:
+        """Like :meth:`fit` and :meth:`transform` of the same table, up to rounding, but its numbers are read once."""
         table.need([*columns, *categorical])
         warnings, empty = [], []
         numbers, categories = {}, {}
@@ -77,16 +84,21 @@ class TableEncoder:
                 empty.append(column)
             else:
                 numbers[column] = _width(table, column, kind)
-        mean, scale = _moments(table, numbers)
-        known = ~np.isnan(mean)
-        empty += [column for column, there in zip(_columns_of(numbers), known, strict=True) if not there]
+        num_numbers = sum(numbers.values())
+        features = np.empty((table.num_rows, num_numbers + sum(map(len, categories.values()))), dtype=np.float32)
+        mean, scale = _standardize(table, numbers, features[:, :num_numbers])
+        missing = np.flatnonzero(np.isnan(mean))
+        if len(missing):
+            empty += [_columns_of(numbers)[number] for number in missing]
+            features = np.delete(features, missing, axis=1)
+            mean, scale = np.delete(mean, missing), np.delete(scale, missing)
         numbers = {column: width for column, width in numbers.items() if column not in empty}
         if not numbers and not categories:
             raise LLPError(f"{table.name}: no column is left to learn from")
         warnings += [f"{table.name}: column {column!r} has no value in any row, and is left out" for column in empty]
-        return cls(
-            numbers=numbers, categories=categories, mean=mean[known], scale=scale[known], warnings=tuple(warnings)
-        )
+        encoder = cls(numbers=numbers, categories=categories, mean=mean, scale=scale, warnings=tuple(warnings))
+        encoder._encode_categories(table, features[:, len(mean) :])
+        return encoder, torch.from_numpy(features)
 
     @cached_property
     def _one_hot(self) -> Any:
@@ -134,12 +146,14 @@ class TableEncoder:
                 part = features[start : (start := start + len(block)), : len(self.mean)]
                 part[:] = (block - self.mean) / self.scale
                 part[np.isnan(part)] = 0
-        if self.categories:
-            start = 0
-            for arrays in _text_blocks(table, list(self.categories)):
-                block = np.stack([array.to_numpy(zero_copy_only=False) for array in arrays], axis=1)
-                features[start : (start := start + len(block)), len(self.mean) :] = self._one_hot.transform(block)
+        self._encode_categories(table, features[:, len(self.mean) :])
         return torch.from_numpy(features)
+
+    def _encode_categories(self, table: Table, features: np.ndarray) -> None:
+        start = 0
+        for arrays in _text_blocks(table, list(self.categories)) if self.categories else ():
+            block = np.stack([array.to_numpy(zero_copy_only=False) for array in arrays], axis=1)
+            features[start : (start := start + len(block))] = self._one_hot.transform(block)
 
     def unseen(self, table: Table) -> dict[str, int]:
         """Column -> number of rows with a category that is encoded as none of the known ones."""
@@ -207,8 +221,8 @@ def _check_not_mixed(table: Table, column: str) -> None:
     if first_other is not None and 2 * num_numbers > num_values:
         row, value = first_other
         raise LLPError(
-            f"{table.place(row, column)}: {value!r} among numbers: correct it, or say --categorical-column "
-            f"if the numbers are codes"
+            f"{table.place(row, column)}: {value!r} among numbers: correct it, or say "
+            f"--categorical-column {column} if all of them are categories"
         )
 
 
@@ -242,22 +256,28 @@ def _columns_of(numbers: Mapping[str, int]) -> list[str]:
     return [column for column, width in numbers.items() for _ in range(width)]
 
 
-def _moments(table: Table, numbers: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and scale of each number, those of ``StandardScaler``; NaN is the mean of a column without any value.
-
-    Block by block (Chan, Golub and LeVeque, 1979): ``partial_fit`` forgets a column that has no value in one block.
-    """
-    num_values, mean, squares = np.zeros((3, sum(numbers.values())))
+def _standardize(table: Table, numbers: Mapping[str, int], features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Write all numbers to ``features``, standardised; their means (NaN for a column without any value) and scales."""
+    scalers: list[Any] = [StandardScaler() for _ in numbers]
+    cuts = np.cumsum(list(numbers.values()))[:-1]
+    start, origin = 0, np.zeros(0)
     for block in _number_blocks(table, numbers) if numbers else ():
-        num_new = (~np.isnan(block)).sum(0)
-        new_mean = np.nansum(block, 0) / num_new.clip(min=1)
-        before, num_values = num_values, num_values + num_new
-        step, share = new_mean - mean, num_new / num_values.clip(min=1)
-        squares += np.nansum((block - new_mean) ** 2, 0) + step**2 * before * share
-        mean += step * share
-    variance, rounding = squares / num_values.clip(min=1), num_values * np.finfo(np.float64).eps
-    is_constant = variance <= rounding * variance + (rounding * mean) ** 2
-    return np.where(num_values > 0, mean, np.nan), np.where(is_constant, 1.0, np.sqrt(variance))
+        for scaler, values in zip(scalers, np.split(block, cuts, axis=1), strict=True):
+            if not np.isnan(values).all():  # after which it would forget what it knows
+                scaler.partial_fit(values)
+        if not start:
+            origin = np.nan_to_num(block[0])  # float32 has too few digits for large numbers that differ by little
+        features[start : (start := start + len(block))] = block - origin
+    known = [hasattr(scaler, "mean_") for scaler in scalers]
+    mean = [scaler.mean_ if there else [np.nan] for scaler, there in zip(scalers, known, strict=True)]
+    scale = [scaler.scale_ if there else [1.0] for scaler, there in zip(scalers, known, strict=True)]
+    mean, scale = np.concatenate([[], *mean]), np.concatenate([[], *scale])
+    for start in range(0, len(features), BLOCK_ROWS) if numbers else ():
+        part = features[start : start + BLOCK_ROWS]
+        part -= mean - origin
+        part /= scale
+        part[np.isnan(part)] = 0
+    return mean, scale
 
 
 def _number_blocks(table: Table, numbers: Mapping[str, int]) -> Iterator[np.ndarray]:

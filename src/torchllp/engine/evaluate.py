@@ -29,11 +29,10 @@ def predict(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None 
 
 def held_out_errors(model: nn.Module, views: Views, train: Instances, held_out: Bags) -> dict[str, Tensor]:
     """Errors of the predicted proportions of bags that were not trained on."""
-    device = train.inputs.device
-    rows = torch.tensor(held_out.members, device=device)
-    bag_index = torch.tensor(held_out.bag_of[held_out.members], device=device)
-    proportions = torch.tensor(held_out.proportions, dtype=torch.float32, device=device)
-    return bag_errors(predict(model, views, train.inputs, rows), bag_index, proportions)
+    log_p = predict(model, views, train.inputs, torch.tensor(held_out.members, device=train.inputs.device))
+    bag_index = torch.tensor(held_out.bag_of[held_out.members], device=log_p.device)
+    proportions = torch.tensor(held_out.proportions, dtype=torch.float32, device=log_p.device)
+    return bag_errors(log_p, bag_index, proportions)
 
 
 def evaluate(
