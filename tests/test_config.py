@@ -78,6 +78,7 @@ def test_every_preset_is_a_config_that_can_be_built(name: str, dataset: str) -> 
 def test_a_table_has_a_recipe_of_its_own_and_none_of_the_papers() -> None:
     config = Config.layered(preset("quick", TABLE))
     assert (config.model.name, config.recipe.optimizer) == ("mlp", "adamw")
+    assert Config.layered(preset("quick", TABLE, "linear")).recipe.lr > config.recipe.lr  # one layer has far to go
     with pytest.raises(LLPError, match="the paper recipe is for images"):
         preset("paper", TABLE)
 

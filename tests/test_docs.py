@@ -1,5 +1,6 @@
 """What the documentation says is run."""
 
+import os
 import re
 import runpy
 import shlex
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from commands import llp
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,6 +55,43 @@ def test_examples_run(name: str, accuracy: float, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     shares = re.findall(r"([\d.]+)%", result.stdout)
     assert float(shares[-1]) >= accuracy
+
+
+def test_the_story_of_your_own_data_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first story of the page, by copy and paste."""
+    story = (ROOT / "docs" / "own-data.md").read_text().partition("## The table of the instances")[0]
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", story, re.DOTALL)
+    (tmp_path / "story.py").write_text(block)
+    runpy.run_path("story.py")
+    shown = ""
+    for line in re.findall(r"^    llp ([a-z].*)$", story, re.MULTILINE):
+        threads = ["--threads", "1"] if line.startswith("train") else []
+        result = llp(*shlex.split(line), *threads, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        shown += result.stdout
+    accuracy = re.search(r"^ahil +3 to 16 +([\d.]+) % +([\d.]+) %", shown, re.MULTILINE)
+    assert accuracy is not None and min(float(accuracy[1]), float(accuracy[2])) > 88
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 170
+    assert len((tmp_path / "samples-classified-by-bag.csv").read_text().splitlines()) == 41
+
+
+def test_the_bank_campaign_runs(tmp_path: Path) -> None:
+    if "TORCHLLP_DATA" not in os.environ:
+        pytest.skip("TORCHLLP_DATA does not say where data is")
+    script = ROOT / "examples" / "bank_campaign.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert result.returncode == 0, result.stderr
+    found = re.search(r"later customers: ([\d.]+)\nto call .* reaches ([\d.]+)%", result.stdout)
+    assert found is not None and float(found[1]) > 0.7 and float(found[2]) > 30
+
+
+def test_the_bank_campaign_says_what_it_lacks(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "bank_campaign.py"
+    command = [sys.executable, script, "--data-dir", tmp_path]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert result.returncode == 0 and result.stdout.startswith("skipped: there is no ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_placeholder_was_left() -> None:

@@ -40,7 +40,7 @@ def train(
     config: Path | None = None,
     data: Annotated[DataConfig | None, section("Data set and bags")] = None,
     own: Annotated[OwnConfig | None, section("Your own data")] = None,
-    recipe: Annotated[Recipe | None, section("Recipe (tables: AdamW at 0.0003, 50 epochs, steps of 256)")] = None,
+    recipe: Annotated[Recipe | None, section("Recipe (tables: AdamW, 50 epochs, steps of 256)")] = None,
     compute: Annotated[Compute | None, section("Compute")] = None,
 ) -> None:
     """Train a classifier from bags and their proportions.
@@ -114,7 +114,7 @@ def train(
         if clash:
             raise Misuse(f"--bags-from takes the bags of a run as they are: leave --{clash[0].replace('_', '-')} out")
     kind = TABLE if plain.own.is_table else plain.data.dataset
-    main = Config.layered(find_preset(preset or "quick", kind), *layers)
+    main = Config.layered(find_preset(preset or "quick", kind, plain.model.name), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:
