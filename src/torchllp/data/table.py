@@ -19,7 +19,7 @@ from torchllp.errors import LLPError
 
 pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
 
-BLOCK_ROWS = 100_000
+BLOCK_ROWS = 50_000
 """Rows that are in memory at a time."""
 FEATURES = "features"
 """The column that a bare matrix becomes."""
@@ -179,7 +179,7 @@ def _parquet(path: Path) -> Part:
         schema, num_rows = file.schema_arrow, file.metadata.num_rows
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:  # which would hold all of the file
             for block in file.iter_batches(BLOCK_ROWS, columns=columns):
                 yield block.select(columns)
 

@@ -267,7 +267,7 @@ def _standardize(table: Table, numbers: Mapping[str, int], features: np.ndarray)
                 scaler.partial_fit(values)
         if not start:
             origin = np.nan_to_num(block[0])  # float32 has too few digits for large numbers that differ by little
-        features[start : (start := start + len(block))] = block - origin
+        np.subtract(block, origin, out=features[start : (start := start + len(block))], casting="same_kind")
     known = [hasattr(scaler, "mean_") for scaler in scalers]
     mean = [scaler.mean_ if there else [np.nan] for scaler, there in zip(scalers, known, strict=True)]
     scale = [scaler.scale_ if there else [1.0] for scaler, there in zip(scalers, known, strict=True)]
