@@ -80,7 +80,7 @@ def test_rare_and_missing_classes() -> None:
     assert result["rare classes"].value == "2" and result["rare classes"].level == "warning"
     assert result["classes without any mass"].value == "3"
     assert result["class shares"].level == "note"
-    assert result["classes in every bag"].value == "3 of 4"
+    assert result["classes in 95% of the bags"].value == "3 of 4, 3 of them in every bag"
 
 
 def test_unlabelled_bags_and_instances_in_no_bag() -> None:

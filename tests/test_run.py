@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from commands import SHORT, llp
-from torchllp import Bags, Config, LLPError, Run, create_model, job
+from torchllp import Bags, Config, LLPError, Run, create_model, job, load_dataset
 from torchllp.engine.checkpoint import load_state, save_state
 from torchllp.files import write_atomically
 
@@ -280,7 +281,8 @@ def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
 
     model = create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
     head = model.head.weight.clone()  # pyrefly: ignore
-    job._initialize(model, finished, tuple("abcdefghij"))
+    others = replace(load_dataset("digits"), class_names=tuple("abcdefghij"))
+    job._initialize(model, finished, others)
     assert torch.equal(model.head.weight, head)  # of other classes, though as many
     assert torch.equal(model.body[0].weight, finished.load_model().body[0].weight)
 

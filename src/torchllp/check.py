@@ -12,6 +12,8 @@ from torchllp.bags import Bags
 
 RARE = 0.01
 """A class with a smaller share is called rare."""
+NEARLY = 0.95
+"""A class in as many of the bags is almost never absent."""
 ILL_CONDITIONED = 1000.0
 """A larger condition number of the proportions is called large; the bound is our choice, not a measured one."""
 
@@ -82,10 +84,10 @@ def _classes(bags: Bags) -> Iterator[Finding]:
     else:
         yield Finding("class shares", value, "not balanced: compare accuracy with the largest share", "note")
     present = (bags.proportions[bags.is_labelled] > 0).mean(0)
-    always = int((present == 1).sum())
+    always, nearly = int((present == 1).sum()), int((present >= NEARLY).sum())
     yield Finding(
-        "classes in every bag",
-        f"{always} of {bags.num_classes}",
+        f"classes in {NEARLY:.0%} of the bags",
+        f"{nearly} of {bags.num_classes}, {always} of them in every bag",
         "absent classes rule pseudo-labels out; a class that is never absent is never ruled out",
     )
 

@@ -91,7 +91,7 @@ class OwnConfig(Section):
     @property
     def is_table(self) -> bool:
         """Whether the instances are rows of features, not images."""
-        return self.is_given and self.images is None
+        return self.is_given and self.images is None and self.path_column is None
 
 
 class Named(Section):

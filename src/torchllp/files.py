@@ -11,11 +11,14 @@ def write_atomically(path: Path, content: bytes) -> None:
     if not path.parent.is_dir():
         raise LLPError(f"{path}: there is no such directory")
     temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)  # of a disk that is full
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)  # the new name must survive a power cut too

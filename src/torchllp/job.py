@@ -23,6 +23,7 @@ from torchllp.data import BAG_MAKERS
 from torchllp.data.dataset import Dataset
 from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
+from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.evaluate import predict
 from torchllp.engine.precision import pick_device
 from torchllp.engine.tensorboard import TensorBoardLog
@@ -35,10 +36,10 @@ from torchllp.methods.method import Method
 from torchllp.models import create_model
 from torchllp.randomness import seed_of
 from torchllp.run import Run, read_json
-from torchllp.supervision import bags_of, load_supervision
+from torchllp.supervision import bags_of, check_inputs, load_supervision
 
 log = logging.getLogger("torchllp")
-MATCHED_INSTANCES = 100_000
+MATCHED_INSTANCES = 20_000
 """Thresholds are set on as many instances at most."""
 epoch_log = logging.getLogger("torchllp.epochs")  # apart, for those who show progress in another way
 
@@ -79,8 +80,10 @@ class Job:
                 **config.model.options,
             )
             method = create_method(config.method.name, **config.method.options)
+        if method.uses_labels and data.train.labels is None:
+            raise LLPError(f"{config.method.name} needs the labels of the training instances, and there are none")
         if config.init_from is not None and first_weights:
-            _initialize(model, Run.open(Path(config.init_from)), data.class_names)
+            _initialize(model, Run.open(Path(config.init_from)), data)
         return cls(config, data, bags, train_bags, held_out, model, method)
 
     @classmethod
@@ -88,8 +91,8 @@ class Job:
         """The job of a run that is to be continued."""
         begun = run.checkpoint_file.is_file()
         job = cls.prepare(run.config, bags_of(run), first_weights=not begun, progress=progress)
-        if begun and not read_json(run.data_file).items() >= job.data.description.items():
-            raise LLPError(f"{run.path}: the instances of {job.data.name} are not those that the run began with")
+        if run.data_file.is_file():
+            check_inputs(run, job.data, labels=job.method.uses_labels)
         return job
 
 
@@ -132,10 +135,14 @@ def resume(path: Path, *, observer: Observer | None = None) -> Run:
     return run
 
 
-def _initialize(model: nn.Module, source: Run, class_names: tuple[str, ...]) -> None:
+def _initialize(model: nn.Module, source: Run, data: Dataset) -> None:
     """Take the trained weights of another run; its head only where it has the same classes."""
+    before = read_json(source.data_file)["encoder"]
+    columns = None if before is None else TableEncoder.from_json(before).column_names
+    if columns != (None if data.encoder is None else data.encoder.column_names):
+        raise LLPError(f"{source.path}: was trained on other columns than those of {data.name}")
     weights = source.load_model().state_dict()
-    if tuple(source.description["data"]["class_names"]) != class_names:
+    if tuple(source.description["data"]["class_names"]) != data.class_names:
         weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
     try:
         model.load_state_dict(weights)
@@ -213,7 +220,7 @@ def _log_job(job: Job) -> None:
         log.info(note)
     if job.data.encoder is not None:
         log.info(job.data.encoder.summary)
-    if job.data.test is job.data.train:
+    if job.data.test is job.data.train and not job.method.uses_labels:
         log.info(
             "no other instances have labels: accuracy is that of the training instances, whose labels are not used"
         )
@@ -270,13 +277,16 @@ def _finish(run: Run, job: Job, outcome: Outcome) -> None:
 
 def _match_totals(job: Job, outcome: Outcome) -> dict[str, Any]:
     """Offsets of the classes' log-probabilities with which the totals of bags are met, of held-out ones if possible."""
-    bags = job.held_out or job.train_bags
+    bags, of = (job.train_bags, "training bags") if job.held_out is None else (job.held_out, "held-out bags")
+    expected = bags.class_shares * min(bags.sizes.sum(), MATCHED_INSTANCES)
+    if (expected[job.bags.class_shares > 0] < 1).any():
+        bags, of = job.bags, "all bags"  # too few are held out for a rare class to be among them
     bags = bags.select(np.flatnonzero(bags.is_labelled))
     generator = np.random.default_rng(seed_of("match totals", job.config.seed))
     rows = generator.permutation(bags.members)[:MATCHED_INSTANCES]
     log_p = predict(outcome.model, outcome.views, job.data.train.inputs, torch.from_numpy(rows)).cpu().numpy()
     offsets = matching_offsets(log_p, bags.class_shares * len(rows))
-    return {"of": "training bags" if job.held_out is None else "held-out bags", "offsets": offsets.tolist()}
+    return {"of": of, "offsets": offsets.tolist()}
 
 
 def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:

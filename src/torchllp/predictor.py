@@ -11,8 +11,8 @@ from torch import Tensor
 from torchllp.data.bag_table import bag_ids, read_bags
 from torchllp.data.dataset import Instances
 from torchllp.data.image_cache import Progress
-from torchllp.data.own import labelled_instances
-from torchllp.data.readers import FOLDER, ImageReader, TableReader
+from torchllp.data.labels import labelled_instances
+from torchllp.data.readers import Columns, Found, ImageReader, TableReader
 from torchllp.data.table import Table
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.evaluate import predict
@@ -42,6 +42,8 @@ class Predictor:
     ) -> None:
         """``images`` is the folder that the paths in new tables start from, ``features`` a file with their features.
 
+        Without ``images`` it is the folder that the run had, or else that of the table.
+
         ``label_column`` has their classes, if not the column that had those of the training instances.
         """
         self.run, known = run, run.description
@@ -55,25 +57,34 @@ class Predictor:
         self.model = run.load_model(weights, raw=raw).to(pick_device(device))
         if known["data"]["input"] == "uint8":
             self.views = ImageViews(mean=tuple(known["data"]["mean"]), std=tuple(known["data"]["std"]))
-            self.reader = ImageReader(self.shape[-1], self.columns, images, progress)
+            root = images or (Path(self.own.images) if self.own.images else None)
+            self.reader = ImageReader(self.shape[-1], self.columns, root, progress)
         else:
             encoder = TableEncoder.from_json(read_json(run.data_file)["encoder"])
             self.views = TableViews(encoder.columns, encoder.is_number)
             self.reader = TableReader(encoder, self.columns, features)
 
-    def read(self, source: Path) -> tuple[Table | None, Tensor]:
-        """New instances, with the table they are in; an .npy file of images has none."""
-        if isinstance(self.reader, ImageReader):
-            if source.suffix == ".npy":
-                return None, read_images(source, self.shape)
-            table, inputs = self.reader.read(source)
-            return table, self._coloured(inputs)
-        return self.reader.read(source)
+    def read(self, source: Path) -> Found:
+        """New instances; those of an .npy file of images have no columns."""
+        if isinstance(self.reader, TableReader):
+            return self.reader.read(source)
+        if source.suffix == ".npy":
+            return without_columns(read_images(source, self.shape), str(source))
+        found = self._reader_of(source).read(source)
+        return found._replace(inputs=self._coloured(found.inputs))
 
-    def read_labelled(self, source: Path) -> Instances:
-        """New instances with their labels."""
-        found = labelled_instances(self.reader, source, self.columns.label, self.class_names)
-        return found if isinstance(self.reader, TableReader) else replace(found, inputs=self._coloured(found.inputs))
+    def read_labelled(self, source: Path) -> tuple[Instances, list[str]]:
+        """New instances with their labels, and how they were read."""
+        if isinstance(self.reader, TableReader):
+            return labelled_instances(self.reader, source, self.class_names)
+        reader = replace(self._reader_of(source), need_groups=True)
+        found, notes = labelled_instances(reader, source, self.class_names)
+        return replace(found, inputs=self._coloured(found.inputs)), notes
+
+    def _reader_of(self, source: Path) -> ImageReader:
+        """A model of images takes folders as well as tables, whatever it was trained on."""
+        assert isinstance(self.reader, ImageReader)
+        return replace(self.reader, columns=Columns()) if source.is_dir() else self.reader
 
     def _coloured(self, images: Tensor) -> Tensor:
         """Colour images, made grey for a model that was trained on grey ones."""
@@ -83,57 +94,49 @@ class Predictor:
         grey = [(part.float() * weight[:, None, None]).sum(1, keepdim=True) for part in images.split(1024)]
         return torch.cat(grey).round().to(torch.uint8)
 
-    def notes(self, table: Table) -> list[str]:
-        """What a user should know of how a new table was read."""
-        return self.reader.notes(table) if isinstance(self.reader, TableReader) else []
-
     def log_p(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of the classes, ``[N, C]``, on the CPU."""
         return predict(self.model, self.views, inputs).cpu()
 
-    def bag_ids(self, table: Table) -> np.ndarray:
-        """The bag of each row of a new table."""
-        return bag_ids(table, self._bag_columns(table))
-
-    def _bag_columns(self, table: Table) -> tuple[str, ...]:
-        """A folder of images has its sub-folders as bags."""
-        return self.columns.bag if FOLDER not in table.column_names else (FOLDER,)
-
-    def id_columns(self, table: Table) -> list[str]:
-        """The columns of a new table that say which instance a row is."""
-        names = [*self.columns.id, *self._bag_columns(table), self.columns.path, "file"]
-        return [name for name in dict.fromkeys(names) if name is not None and name in table.column_names]
-
     def respect_counts(
-        self, log_p: Tensor, labels: np.ndarray, table: Table, source: Any
+        self, log_p: Tensor, labels: np.ndarray, found: Found, source: Any, **bag_options: Any
     ) -> tuple[np.ndarray, list[str]]:
         """Labels in which the rows of each bag of the bag table ``source`` have its counts, the likeliest such ones.
 
-        Rows of other bags keep theirs. Second, how the bag table was understood.
+        Rows of other bags keep theirs. Second, how the bag table was understood; ``bag_options`` are those of
+        :func:`~torchllp.data.bag_table.read_bags`.
         """
-        bag_table = Table.of(source, "the bag table", self.columns.bag)
+        columns = self.columns.bag
+        bag_table = Table.of(source, "the bag table", columns)
+        named = [name for name in self.class_names if name in bag_table.column_names]
+        if not named:
+            raise LLPError(f"{bag_table.name}: none of the classes {', '.join(self.class_names)} has a column")
+        if len(named) < len(self.class_names) and len(self.class_names) != 2:
+            missing = next(name for name in self.class_names if name not in named)
+            raise LLPError(f"{bag_table.name}: class {missing!r} has no column")
         bags, notes = read_bags(
             bag_table,
-            self.bag_ids(table),
-            self.columns.bag,
-            class_columns=self.own.class_column,
+            bag_ids(found.table, found.columns.bag),
+            columns,
+            class_columns=named,
             size_column=self.own.size_column,
-            values=self.own.bag_values,
-            normalize=self.own.normalize,
             unlabelled="keep",
-            rows=table,
+            need_rows=False,
+            rows=found.table,
+            **bag_options,
         )
-        if set(bags.class_names) != set(self.class_names):
-            raise LLPError(
-                f"{bag_table.name}: its classes are {', '.join(bags.class_names)}, and the model's "
-                f"{', '.join(self.class_names)}"
-            )
-        order = [bags.class_names.index(name) for name in self.class_names]
+        # of two classes one may be said alone: then the first of the bags' is "not" it
+        order = [0, 1] if named == [self.class_names[1]] else [1, 0] if len(named) == 1 else range(len(named))
         labels, numbers = labels.copy(), log_p.double().numpy()
         for bag in np.flatnonzero(bags.is_labelled):
             rows, _ = bags.members_of(np.array([bag]))
-            labels[rows] = assign_labels(numbers[rows], whole_counts(bags.proportions[bag, order], len(rows)))
+            labels[rows] = assign_labels(numbers[rows], whole_counts(bags.proportions[bag, list(order)], len(rows)))
         return labels, notes
+
+
+def without_columns(inputs: Tensor, name: str) -> Found:
+    """Instances that are in no table."""
+    return Found(Table.of({"row": np.arange(len(inputs))}, name), inputs, Columns(bag=()), [])
 
 
 def read_images(path: Path, shape: tuple[int, ...]) -> Tensor:

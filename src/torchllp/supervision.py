@@ -11,10 +11,10 @@ from torchllp.data import BAG_MAKERS, load_dataset
 from torchllp.data.bag_makers import make_bags
 from torchllp.data.dataset import Dataset
 from torchllp.data.image_cache import Progress
-from torchllp.data.own import read_own
+from torchllp.data.own import OwnData, read_own
 from torchllp.data.readers import Columns
 from torchllp.errors import LLPError
-from torchllp.run import Run
+from torchllp.run import Run, read_json
 
 
 def bags_of(run: Run) -> Bags | None:
@@ -29,20 +29,43 @@ def load_supervision(
 
     ``bags`` are those of an existing run; without them they are read or made as the config says.
     """
+    source = None
     if bags is None and config.data.bags_from is not None:
-        bags = Bags.load(Run.open(Path(config.data.bags_from)).bags_file)
+        source = Run.open(Path(config.data.bags_from))
+        bags = Bags.load(source.bags_file)
     if config.own.is_given:
-        data, bags = _load_own(config, bags, progress)
+        own = _load_own(config, bags, progress)
+        data, ids = own.data, own.bag_ids
+        bags = own.bags or _make(config, data, ids)
     else:
-        data = load_data(config.data)
+        data, ids = load_data(config.data), None
         bags = bags or _make(config, data)
     if len(bags.bag_of) != len(data.train) or bags.class_names != data.class_names:
         whose = config.data.bags_from or "the run"
         raise LLPError(f"{whose}: its bags are not over the instances and classes of {data.name}")
+    if source is not None:
+        _check_same_rows(source, bags, data, ids)
     share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
     # less a little: 0.07 x 100 is 7.000000000000001
     num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
     return data, bags, *bags.hold_out(num_held_out, config.seed)
+
+
+def check_inputs(run: Run, data: Dataset, *, labels: bool = False) -> None:
+    """Raise unless ``data`` has the training inputs of a run, made in the same way; with ``labels``, also these."""
+    keys = ("inputs", "encoder", "labels") if labels else ("inputs", "encoder")
+    known = read_json(run.data_file)
+    if any(known[key] != data.description[key] for key in keys):
+        raise LLPError(f"{run.path}: the instances of {data.name} are not those that the run began with")
+
+
+def _check_same_rows(run: Run, bags: Bags, data: Dataset, ids: np.ndarray | None) -> None:
+    """Raise unless the bags of a run belong to the rows of ``data``: by their inputs, or else by the bag column."""
+    if read_json(run.data_file)["inputs"] == data.description["inputs"]:
+        return
+    members = np.flatnonzero(bags.bag_of >= 0)
+    if ids is None or len(ids) != len(bags.bag_of) or (ids[members] != bags.bag_ids[bags.bag_of[members]]).any():
+        raise LLPError(f"{run.path}: its bags are over other instances than those of {data.name}, or in another order")
 
 
 def load_data(config: DataConfig) -> Dataset:
@@ -51,6 +74,14 @@ def load_data(config: DataConfig) -> Dataset:
     if options and config.dataset != "mini-imagenet":
         raise LLPError(f"{config.dataset} has one split only: leave `split` out")
     return load_dataset(config.dataset, config.data_dir, download=config.download, **options)
+
+
+def own_files(config: Config) -> list[Path]:
+    """The user's files that a config names."""
+    own = config.own
+    bags = None if config.data.bags in BAG_MAKERS else config.data.bags
+    names = [own.instances, own.features, own.test, bags] if own.is_given else []
+    return [Path(name) for name in names if name is not None]
 
 
 def columns_of(own: OwnConfig) -> Columns:
@@ -65,13 +96,13 @@ def columns_of(own: OwnConfig) -> Columns:
     )
 
 
-def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> tuple[Dataset, Bags]:
+def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> OwnData:
     own, settings = config.own, config.data
     from_table = bags is None and settings.bags not in BAG_MAKERS
     if from_table and not Path(settings.bags).exists():
         names = ", ".join(BAG_MAKERS)
         raise LLPError(f"{settings.bags}: there is no such table of bags, and no such way to make them ({names})")
-    found = read_own(
+    return read_own(
         columns_of(own),
         instances=own.instances,
         features=own.features,
@@ -87,7 +118,6 @@ def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> t
         normalize=own.normalize,
         unlabelled=own.unlabelled,
     )
-    return found.data, found.bags or _make(config, found.data, found.bag_ids)
 
 
 def _make(config: Config, data: Dataset, by: np.ndarray | None = None) -> Bags:

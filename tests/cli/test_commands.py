@@ -131,7 +131,11 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (["train", "--preset", "papper"], 1, "unknown preset 'papper': did you mean 'paper'?"),
         (["train", "--set", "weigh_bags=no"], 1, "weigh_bags must be true or false, not 'no'"),
         (["train", "--compare", "ahil"], 2, "that is what is trained already"),
-        (["train", "--bags-from", "x", "--bag-size", "3"], 2, "leave --bag-size out"),
+        (
+            ["train", "--bags-from", "x", "--bag-size", "3"],
+            2,
+            "--bag-size has nothing to do: --bags-from takes the bags of a run as they are",
+        ),
         (["check", "--figure", "nowhere/bags.png"], 1, "nowhere/bags.png: there is no such directory"),
         (["train", "--run", "/proc/run"], 1, "/proc/run: "),
         (["train", "--set", "beta_bag"], 2, "--set takes NAME=VALUE, not 'beta_bag'"),

@@ -105,9 +105,9 @@ def test_the_bags_of_a_folder_are_summed_up_and_respected(run: Path, files: Path
         found = [p["class"] for p in rows if p["folder"] == slide]
         assert {name: str(found.count(name)) for name in CLASSES} == {name: row[name] for name in CLASSES}
     bags = rows_of(tmp_path / "p-by-bag.csv")
-    assert [row["bag"] for row in bags] == sorted(known)
+    assert [row["folder"] for row in bags] == sorted(known)
     for row in bags:
-        of_bag = [float(p["p(one)"]) for p in rows if p["folder"] == row["bag"]]
+        of_bag = [float(p["p(one)"]) for p in rows if p["folder"] == row["folder"]]
         assert float(row["p(one)"]) == pytest.approx(np.mean(of_bag), abs=1e-4)
 
 
@@ -174,3 +174,15 @@ def test_all_broken_images_are_named_before_training(tmp_path: Path) -> None:
     assert "2 in all" in line and "a/1.png" in line and "b/2.png" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bags.csv", "images"]
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == ["a", "b"]
+
+
+def test_paths_start_from_the_table_where_no_folder_is_named(files: Path, tmp_path: Path) -> None:
+    """And images are read, not the other columns."""
+    table = (files / "tiles.csv").read_text()
+    (files / "slides" / "tiles.csv").write_text(table)
+    flags = ("--instances", files / "slides" / "tiles.csv", "--path-column", "tile", "--bag-column", "slide")
+    result = llp(
+        "train", *flags, "--bags", files / "slides.csv", "--run", tmp_path / "run", *SHORT[:-2], "--epochs", "1"
+    )
+    assert result.returncode == 0, result.stderr
+    assert Run.open(tmp_path / "run").description["model"]["input_shape"] == [3, 8, 8]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -305,7 +306,7 @@ def test_what_a_new_table_has_too_much_is_noted(work: Work, tmp_path: Path) -> N
     _, result = predictions(work.run.path, rows, tmp_path / "p.csv")
     assert result.stderr.splitlines() == [
         f"{rows}: columns that the model does not know are ignored: 'more', 'still more'",
-        f"{rows}: column 'colour': 3 rows have a category that the training rows had not",
+        f"{rows}: column 'colour': 3 rows have a category that the model does not know",
     ]
 
 
@@ -338,7 +339,8 @@ def test_precomputed_features(work: Work, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("bags", "column"), [("natural", "bag"), ("by-feature", "z")])
 def test_bags_made_from_the_labels_of_a_table(work: Work, tmp_path: Path, bags: str, column: str) -> None:
-    flags = ["--bags", bags, "--bag-column", column, "--bag-size", "8", "--run", tmp_path / "run"]
+    sizes = [] if bags == "natural" else ["--bag-size", "8"]
+    flags = ["--bags", bags, "--bag-column", column, *sizes, "--run", tmp_path / "run"]
     result = here("train", "--instances", work.path / "rows.csv", *OURS, *flags, *SHORT)
     assert result.returncode == 0, result.stderr
     found = Run.open(tmp_path / "run")
@@ -386,7 +388,7 @@ BAD: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str], str]] = {
     "a bag twice": (ROWS, changed("bag", 1, "000", BAGS), [], "{bags}, row 3, column 'bag': bag '000' is already in "),
     "a bag of nobody": (ROWS, changed("bag", 1, "x", BAGS), [], "{bags}, row 3: bag 'x' has no row in {rows}"),
     "negative": (ROWS, changed("bad", 1, -1, BAGS), [], "{bags}, row 3, column 'bad': -1 is negative"),
-    "other counts": (ROWS, changed("bad", 1, 99, BAGS), [], "{bags}, row 3: the classes sum to "),
+    "other counts": (ROWS, changed("bad", 1, 99, BAGS), [], "{bags}, row 3: the classes (good, bad) sum to "),
     "unlabelled": (ROWS, {name: values[1:] for name, values in BAGS.items()}, [], "1 bags with "),
     "no mass": (ROWS, {**BAGS, "ugly": [0] * 40}, [], "{bags}: class 'ugly' is 0 in every bag"),
     "wrong sizes": (ROWS, {**BAGS, "size": [1] * 40}, [], "{bags}, row 2, column 'size': bag '000' should have 1 rows"),
@@ -422,14 +424,19 @@ def test_bad_tables_are_one_line_and_leave_nothing(name: str, tmp_path: Path, mo
             "--bag-column is about instances of your own: give them by --instances or ",
         ),
         (["check", "--label-column", "x"], 2, "--label-column is about instances of your own"),
-        (["train", "--dataset", "digits", "--instances", "rows.csv"], 2, "--dataset names a data set of ours"),
+        (["train", "--dataset", "digits", "--instances", "rows.csv"], 2, "--dataset is about data sets of ours"),
         (["train", "--instances", "rows.csv", "--bag-values", "percent"], 2, "percent"),
         (
             ["train", "--instances", "rows.csv", "--bags", "naturall"],
             1,
             "naturall: there is no such table of bags, and",
         ),
-        (["train", "--instances", "rows.csv"], 1, "rows.csv: nothing is known of the classes: give the table of the b"),
+        (["train", "--instances", "rows.csv"], 2, "say by --bags the table of your bags, or how to make them from"),
+        (
+            ["train", "--instances", "rows.csv", "--bags", "random"],
+            1,
+            "rows.csv: nothing is known of the classes: give the table of the b",
+        ),
         (["train", "--instances", "nope.csv", "--bags", "bags.csv"], 1, "nope.csv: there is no such file"),
         (["train", "--bags", "bags.csv"], 1, "bags.csv: a table of bags goes with instances of your own"),
         (
@@ -451,7 +458,7 @@ def test_bad_tables_are_one_line_and_leave_nothing(name: str, tmp_path: Path, mo
         (
             ["predict", "RUN", "rows.csv", "-o", "p.csv", "--respect-counts", "other.csv"],
             1,
-            "other.csv: its classes are ",
+            "other.csv: none of the classes good, bad has a column",
         ),
         (["evaluate", "RUN", "--instances", "bags.csv"], 1, "bags.csv: no columns 'x', 'z', 'colour' that the model"),
         (["evaluate", "RUN", "--instances", "rows.csv", "--label-column", "c"], 1, "rows.csv: no column 'c' (it has "),
@@ -496,3 +503,139 @@ def test_a_bad_table_in_a_process(work: Work, tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"llp: {tmp_path}/rows.csv, row 9, column 'x': the value is infinite\n"
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_column_called_folder_is_a_column_like_others(work: Work, tmp_path: Path) -> None:
+    """A folder of images is taken as a table with such a column; a table is not taken as a folder."""
+    rows = write(tmp_path / "rows.csv", {**without(ROWS, "y"), "folder": ["here"] * 400, "file": ["this"] * 400})
+    found, _ = predictions(work.run.path, rows, tmp_path / "p.csv", "--by-bag")
+    assert list(found[0]) == ["row", "id", "bag", "class", "p(good)", "p(bad)"]
+    assert (tmp_path / "p-by-bag.csv").read_text().startswith("bag,size,p(good),p(bad)\n000,")
+
+
+def test_whole_numbers_stay_numbers_in_parquet(work: Work, tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.parquet", ROWS)
+    assert here("predict", work.run.path, rows, "-o", tmp_path / "p.parquet").returncode == 0
+    assert pq.read_table(tmp_path / "p.parquet")["id"].to_pylist() == ROWS["id"].tolist()
+
+
+def test_one_class_is_enough_to_respect_counts(work: Work, tmp_path: Path) -> None:
+    """Of two classes one may be said alone; other columns, and bags that have no rows here, do no harm."""
+    lone = {"bag": [*BAGS["bag"], "999"], "region": ["north"] * 41, "bad": [*BAGS["bad"], 5]}
+    table = write(tmp_path / "bad.csv", lone)
+    flags = ("--respect-counts", table, "--bag-values", "counts")
+    met, result = predictions(work.run.path, work.path / "rows.csv", tmp_path / "p.csv", *flags)
+    assert f"{table}: 1 bags have no row in {work.path}/rows.csv, and are left out" in result.stderr
+    for bag, number in zip(BAGS["bag"], BAGS["bad"], strict=True):
+        assert sum(row["class"] == "bad" for row in met if row["bag"] == bag) == number
+
+
+def test_predictions_are_never_written_over_what_is_read(work: Work) -> None:
+    for name in ("rows.csv", "bags.csv"):
+        before = (work.path / name).read_bytes()
+        result = here("predict", work.run.path, work.path / "rows.csv", "-o", work.path / name)
+        assert result.returncode == 1 and "is read from, so predictions cannot be written to it" in result.stderr
+        assert (work.path / name).read_bytes() == before
+
+
+def test_bags_of_a_run_are_taken_for_the_same_rows_only(work: Work, tmp_path: Path) -> None:
+    """Other features of the same rows are fine; the rows in another order are not."""
+    flags = ("--bags-from", work.run.path, *OURS, *SHORT)
+    fewer = write(tmp_path / "fewer.csv", without(ROWS, "z"))
+    result = here("train", "--instances", fewer, *flags, "--run", tmp_path / "fewer")
+    assert result.returncode == 0, result.stderr
+    assert Run.open(tmp_path / "fewer").summary["bags"] == work.run.summary["bags"]
+    turned = write(tmp_path / "turned.csv", {name: values[::-1] for name, values in ROWS.items()})
+    result = here("train", "--instances", turned, *flags, "--run", tmp_path / "turned")
+    assert result.returncode == 1 and "its bags are over other instances than those of turned" in result.stderr
+    assert not (tmp_path / "turned").exists()
+
+
+def test_evaluation_notices_that_the_rows_have_changed(work: Work, tmp_path: Path) -> None:
+    """By the means of the new rows the numbers would look as if nothing had happened."""
+    copy = tmp_path / "run"
+    shutil.copytree(work.run.path, copy)
+    scaled = write(tmp_path / "rows.csv", {**ROWS, "x": 100 * ROWS["x"]})
+    config = copy / "config.toml"
+    config.write_text(config.read_text().replace(f"{work.path}/rows.csv", str(scaled)))
+    result = here("evaluate", copy)
+    assert result.returncode == 1
+    assert result.stderr == f"llp: {copy}: the instances of rows are not those that the run began with\n"
+
+
+def test_first_weights_of_other_columns_are_refused(work: Work, tmp_path: Path) -> None:
+    renamed = {("width" if name == "x" else name): values for name, values in ROWS.items()}
+    rows = write(tmp_path / "rows.csv", renamed)
+    flags = ("--instances", rows, "--bags", work.path / "bags.csv", *OURS, *SHORT, "--init-from", work.run.path)
+    result = here("train", *flags, "--run", tmp_path / "run")
+    assert result.returncode == 1 and "was trained on other columns than those of rows" in result.stderr
+
+
+def test_labels_and_ids_that_are_learnt_from_are_warned_of(work: Work) -> None:
+    result = here("check", *work.flags)
+    assert (
+        f"! {work.path}/rows.csv: column 'y' is learnt from and looks like the label (--label-column)" in result.stdout
+    )
+    assert f"! {work.path}/rows.csv: column 'id' has another number in every row: is it an id?" in result.stdout
+    assert "!" not in here("check", *work.flags, *OURS).stdout
+
+
+def test_a_class_too_rare_to_be_held_out_is_matched_by_all_bags(tmp_path: Path) -> None:
+    rows = make_rows(5)
+    rows["y"] = rows["y"].astype("<U8")
+    rows["y"][:2] = "rare"
+    names = ("good", "bad", "rare")
+    bags = np.unique(rows["bag"])
+    counts = {name: [int((rows["y"][rows["bag"] == bag] == name).sum()) for bag in bags] for name in names}
+    flags = [
+        "--instances",
+        write(tmp_path / "rows.csv", rows),
+        "--bags",
+        write(tmp_path / "b.csv", {"bag": bags, **counts}),
+    ]
+    result = here("train", *flags, *OURS, *SHORT, "--run", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert Run.open(tmp_path / "run").description["match_totals"]["of"] == "all bags"
+    found, _ = predictions(tmp_path / "run", tmp_path / "rows.csv", tmp_path / "p.csv", "--match-totals")
+    assert sum(row["class"] == "rare" for row in found) == 2
+
+
+def test_what_was_said_in_a_file_can_be_added_to_by_flags(work: Work, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f'[own]\ninstances = "{work.path}/rows.csv"\n[data]\nbags = "{work.path}/bags.csv"\n')
+    result = here("train", "--config", config, *OURS, "--unlabelled", "drop", *SHORT, "--run", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert here("train", "--config", config, "--dataset", "digits", "--run", tmp_path / "x").returncode == 2
+
+
+def test_supervision_without_labels_is_refused_before_anything_is_trained(work: Work, tmp_path: Path) -> None:
+    flags = ("--id-column", "id", "--id-column", "y", *SHORT, "--compare", "supervised")
+    result = here("train", *work.flags, *flags, "--run", tmp_path / "run")
+    assert result.returncode == 1
+    assert result.stderr == "llp: supervised learns from labels: name their column by --label-column\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--bag-size", "8"], "--bag-size has nothing to do: your bags have their own sizes"),
+        (["--flip"], "--flip is for images"),
+        (["--randaugment", "fixed"], "--randaugment is for images: a table has --noise and --corruption"),
+        (["--concentration", "2"], "--concentration is for --bags dirichlet"),
+        (["--data-dir", "x"], "--data-dir is about data sets of ours, and --instances and --images are yours"),
+    ],
+)
+def test_flags_that_would_change_nothing_are_misuse(work: Work, flags: list[str], message: str) -> None:
+    result = here("train", *work.flags, *flags)
+    assert (result.returncode, result.stderr) == (2, f"llp: {message}\n")
+
+
+def test_nothing_to_measure_by_is_said(work: Work, tmp_path: Path) -> None:
+    flags = ("--id-column", "id", "--id-column", "y", "--held-out", "0", *SHORT)
+    assert here("train", *work.flags, *flags, "--run", tmp_path / "run").returncode == 0
+    result = here("evaluate", tmp_path / "run")
+    assert result.returncode == 1 and "nothing to measure by" in result.stderr
+    unlabelled = write(tmp_path / "rows.csv", {**ROWS, "y": [None] * 400})
+    result = here("evaluate", work.run.path, "--instances", unlabelled)
+    assert result.returncode == 1 and "no instance has a label, so there is nothing to compare with" in result.stderr

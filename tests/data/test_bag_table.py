@@ -43,7 +43,9 @@ def test_counts_are_found_out_and_noted() -> None:
 
 def test_what_is_said_is_not_found_out() -> None:
     assert read(COUNTS, values="counts")[1] == []
-    with pytest.raises(LLPError, match=r"^bags, row 1: the classes sum to 3 instead of 1: correct it, or say --norm"):
+    with pytest.raises(
+        LLPError, match=r"^bags, row 1: the classes \(good, bad\) sum to 3 instead of 1: correct it, or"
+    ):
         read(COUNTS, values="proportions")
 
 
@@ -189,7 +191,7 @@ HINT = "name the columns of the classes by --class-column, if this is none of th
     [
         (changed("bag", 2, "c"), {}, "bags, row 2, column 'bag': bag 'c' is already in bags, row 0"),
         (changed("bag", 1, None), {}, "bags, row 1, column 'bag': no bag id"),
-        (changed("bag", 1, "z"), {}, "bags, row 1: bag 'z' has no row in rows"),
+        (changed("bag", 1, "z"), {}, "bags, row 1: bag 'z' has no row in rows, whose bags are such as 'a'"),
         (changed("bad", 1, -0.5), {}, "bags, row 1, column 'bad': -0.5 is negative"),
         (changed("bad", 1, math.nan), {}, "bags, row 1, column 'bad': no value"),
         (changed("bad", 1, None), {}, "bags, row 1, column 'bad': no value"),
@@ -200,7 +202,7 @@ HINT = "name the columns of the classes by --class-column, if this is none of th
         (
             changed("bad", 1, 0.5),
             {"values": "proportions"},
-            "bags, row 1: the classes sum to 0.75 instead of 1: correct it, or say --normalize to rescale",
+            "bags, row 1: the classes (good, bad) sum to 0.75 instead of 1: correct it, or say --normalize to rescale",
         ),
         (
             changed("bad", 1, 0.5),
@@ -211,7 +213,8 @@ HINT = "name the columns of the classes by --class-column, if this is none of th
         (
             changed("bad", 1, 3, COUNTS),
             {},
-            "bags, row 1: the classes sum to 4 instead of the bag's 3 rows: correct it, or say --normalize to rescale",
+            "bags, row 1: the classes (good, bad) sum to 4 instead of the bag's 3 rows: correct it, or say --normalize "
+            "to rescale",
         ),
         (changed("good", 0, 0), {"values": "proportions"}, "bags, row 0: the classes sum to 0"),
         ({"bag": ["a"]}, {}, "bags: no column of a class beside bag"),

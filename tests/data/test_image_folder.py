@@ -248,8 +248,10 @@ def test_listed_path_that_leads_outside(folder: Path, name: str) -> None:
     assert refusal(folder, [FILES[0], name]) == expected
 
 
-def test_absolute_path_is_refused_even_to_the_inside(folder: Path) -> None:
-    assert refusal(folder, [str(folder / FILES[0])]).endswith(f"is not inside {folder}")
+def test_absolute_paths_to_the_inside_are_as_good_as_others(folder: Path) -> None:
+    images = [load_listed(folder, [name], 8, place) for name in (FILES[0], str(folder / FILES[0]))]
+    np.testing.assert_array_equal(*images)
+    assert refusal(folder, [str(folder.parent / "x.png")]).endswith(f"is not inside {folder}")
 
 
 def test_listed_paths_that_are_missing_are_named_all_at_once(folder: Path) -> None:

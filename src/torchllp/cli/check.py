@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from torchllp.cli.console import console, show_table
-from torchllp.cli.train import check_own, section
+from torchllp.cli.flags import check_flags
+from torchllp.cli.train import section
 from torchllp.config import Config, DataConfig, OwnConfig
 
 
@@ -27,14 +28,17 @@ def check(
     from torchllp.check import check_bags
     from torchllp.cli.progress import show_progress
     from torchllp.report.bags import save_bags
+    from torchllp.report.figure import check_figure
     from torchllp.supervision import load_supervision
 
-    check_own(data, own)
+    if figure is not None:
+        check_figure(figure)
     given = {
         name: part.model_dump(exclude_unset=True) for name, part in (("data", data), ("own", own)) if part is not None
     }
     with show_progress() as observer:
         settings = Config.layered(given, {"seed": seed})
+        check_flags(settings, given)
         instances, bags, _, held_out = load_supervision(settings, progress=observer.on_images)
     console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training", markup=False)
     for note in instances.notes:

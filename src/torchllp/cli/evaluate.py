@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from torchllp.cli import Misuse
 from torchllp.cli.console import aside, console, percent, show_table
 from torchllp.errors import LLPError
 
@@ -43,7 +44,7 @@ def evaluate(
     label_column
         Column with the classes. Default: that of the run.
     images
-        Folder that the paths in a table of images start from. Default: the folder of the table.
+        Folder that the paths in a table of images start from. Default: that of the run, else that of the table.
     features
         File with the precomputed features of the instances, if their table has them not.
     match_totals
@@ -65,9 +66,14 @@ def evaluate(
     from torchllp.engine.evaluate import held_out_errors
     from torchllp.predictor import Predictor
     from torchllp.report.confusion import save_confusion
+    from torchllp.report.figure import check_figure
     from torchllp.run import Run
-    from torchllp.supervision import bags_of, load_supervision
+    from torchllp.supervision import bags_of, check_inputs, load_supervision
 
+    if instances is None and (label_column or images or features):
+        raise Misuse("--label-column, --images and --features are about other instances: give them by --instances")
+    if figure is not None:
+        check_figure(figure)
     opened = Run.open(run)
     numbers: dict[str, float] = {}
     with show_progress(aside) as observer:
@@ -82,13 +88,13 @@ def evaluate(
             progress=observer.on_images,
         )
         if instances is not None:
-            test, what = predictor.read_labelled(instances), str(instances)
-            if not test.is_labelled:
-                raise LLPError(f"{instances}: no instance has a label, so there is nothing to compare with")
+            test, notes = predictor.read_labelled(instances)
+            what = str(instances)
         else:
             config = opened.config_with(data_dir)
             data, _, _, held_out = load_supervision(config, bags_of(opened), observer.on_images)
-            test, what = data.test, f"the {data.tests_on} of {data.name}"
+            check_inputs(opened, data)
+            test, what, notes = data.test, f"the {data.tests_on} of {data.name}", list(data.notes)
             if held_out is not None:
                 errors = held_out_errors(predictor.model, predictor.views, data.train, held_out)
                 numbers |= {f"held-out {name}": value.item() for name, value in errors.items()}
@@ -100,6 +106,10 @@ def evaluate(
         scores = log_p + predictor.offsets if match_totals else log_p
         measured, per_class, confusion = _measure(log_p, scores.argmax(1), test.labels.cpu(), names)
         numbers |= measured
+    if not numbers:
+        raise LLPError(f"{run}: nothing to measure by: no test instance has a label, and no bag was held out")
+    for note in notes:
+        aside.print(note, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps({name: None if isnan(value) else value for name, value in numbers.items()}, indent=2))
     else:

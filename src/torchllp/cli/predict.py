@@ -22,6 +22,8 @@ def predict(
     features: Path | None = None,
     by_bag: Annotated[bool, Flag] = False,
     respect_counts: Path | None = None,
+    bag_values: Literal["proportions", "counts"] | None = None,
+    normalize: Annotated[bool, Flag] = False,
     match_totals: Annotated[bool, Flag] = False,
     weights: Literal["chosen", "last"] | None = None,
     raw: Annotated[bool, Flag] = False,
@@ -41,13 +43,17 @@ def predict(
     output
         CSV or Parquet file to write. Default: CSV to standard output.
     images
-        Folder that the paths in a table of images start from. Default: the folder of the table.
+        Folder that the paths in a table of images start from. Default: that of the run, else that of the table.
     features
         File with the precomputed features of the instances, if their table has them not.
     by_bag
         Write the predicted proportions of each bag too, to a second file beside the output.
     respect_counts
         Table of bags whose totals are known: their rows get the likeliest labels that agree with the totals.
+    bag_values
+        What the numbers of that table are. Default: as in training, else found out.
+    normalize
+        Rescale its bags whose classes do not sum to what they should.
     match_totals
         Shift the classes' thresholds so that the totals of the run's held-out bags are met: for rare classes, which
         are hardly ever the likeliest.
@@ -61,13 +67,14 @@ def predict(
         auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     """
     from torchllp.cli.progress import show_progress
-    from torchllp.predictor import Predictor
+    from torchllp.data.bag_table import bag_ids
+    from torchllp.predictor import Predictor, without_columns
     from torchllp.report.predictions import as_csv, bag_columns, check_output, instance_columns, write_columns
     from torchllp.run import Run
-    from torchllp.supervision import load_data
+    from torchllp.supervision import load_data, own_files
 
     if output is not None:
-        check_output(output)
+        check_output(output, (instances, features, respect_counts, *own_files(Run.open(run).config)))
     elif by_bag:
         raise Misuse("--by-bag writes a second file beside the output: name that by -o")
     opened = Run.open(run)
@@ -87,30 +94,32 @@ def predict(
             progress=observer.on_images,
         )
         if instances is not None:
-            table, inputs = predictor.read(instances)
+            found = predictor.read(instances)
         else:
             test = load_data(opened.config_with(data_dir).data).test
             if test is None:
                 raise LLPError(f"{opened.summary['dataset']} has no test instances: name a file to classify")
-            table, inputs = None, test.inputs
-    if table is None and (by_bag or respect_counts is not None):
+            found = without_columns(test.inputs, opened.summary["dataset"])
+    bag_names = found.columns.bag
+    if not bag_names and (by_bag or respect_counts is not None):
         raise Misuse("--by-bag and --respect-counts need a table with the bag of each instance, or a folder of bags")
-    log_p = predictor.log_p(inputs)
+    log_p, notes = predictor.log_p(found.inputs), found.notes
     labels = (log_p + predictor.offsets if match_totals else log_p).argmax(1).numpy()
-    notes = predictor.notes(table) if table is not None else []
-    if table is not None and respect_counts is not None:
-        labels, more = predictor.respect_counts(log_p, labels, table, respect_counts)
-        notes += more
+    if respect_counts is not None:
+        options = {"values": bag_values or own.bag_values, "normalize": normalize or own.normalize}
+        labels, more = predictor.respect_counts(log_p, labels, found, respect_counts, **options)
+        notes = notes + more
+
     probabilities, names = log_p.exp().numpy(), predictor.class_names
-    ids = {} if table is None else {name: table.texts(name) for name in predictor.id_columns(table)}
+    ids = {name: found.table.values(name) for name in found.columns.to_copy(found.table)}
     columns = instance_columns(ids, probabilities, labels, names)
     if output is None:
         sys.stdout.write(as_csv(columns))
     else:
-        if table is not None and by_bag:
+        if by_bag:
             beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
-            write_columns(beside, bag_columns(predictor.bag_ids(table), probabilities, names))
-            notes.append(f"bags: {beside}")
+            write_columns(beside, bag_columns(bag_names, bag_ids(found.table, bag_names), probabilities, names))
+            notes = [*notes, f"bags: {beside}"]
         write_columns(output, columns)
     for note in notes:
         aside.print(note, markup=False, soft_wrap=True)

@@ -7,8 +7,10 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
+from torchllp.cli.flags import check_flags
 from torchllp.config import Compute, Config, DataConfig, Named, Options, OwnConfig, Recipe, read_toml
 from torchllp.data import BAG_MAKERS
+from torchllp.errors import LLPError
 from torchllp.presets import TABLE
 from torchllp.presets import preset as find_preset
 
@@ -46,8 +48,8 @@ def train(
     """Train a classifier from bags and their proportions.
 
     Without options: L2P-AHIL on scikit-learn's digits in bags of 16. Your own data: --instances or --images, with
-    --bags. What is said by a flag goes before the config
-    file, that before the preset, and that before the defaults shown here, setting by setting.
+    --bags. What is said by a flag goes before the config file, that before the preset, and that before the defaults
+    shown here, setting by setting.
 
     Parameters
     ----------
@@ -108,11 +110,7 @@ def train(
     flags |= {"init_from": str(init_from)} if init_from is not None else {}
     layers = (read_toml(config) if config else {}, flags)
     plain = Config.layered(*layers)
-    check_own(data, own)
-    if data is not None and data.bags_from is not None:
-        clash = sorted(data.model_fields_set & {"bags", "bag_size", "largest_bag", "concentration"})
-        if clash:
-            raise Misuse(f"--bags-from takes the bags of a run as they are: leave --{clash[0].replace('_', '-')} out")
+    check_flags(plain, *layers)
     kind = TABLE if plain.own.is_table else plain.data.dataset
     main = Config.layered(find_preset(preset or "quick", kind, plain.model.name), *layers)
     path = run or Path("runs", _default_name(main))
@@ -127,25 +125,15 @@ def train(
     _show_results(runs)
 
 
-def check_own(data: DataConfig | None, own: OwnConfig | None) -> None:
-    """Raise unless these flags make sense together."""
-    given = own.model_fields_set if own is not None else set()
-    if own is None or not given:
-        return
-    if not own.is_given:
-        flag = min(given).replace("_", "-")
-        raise Misuse(f"--{flag} is about instances of your own: give them by --instances or --images")
-    if data is not None and "dataset" in data.model_fields_set:
-        raise Misuse("--dataset names a data set of ours, --instances and --images are yours: give one of them")
-
-
 def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
     """Find what is wrong with the last of several runs before the first one has trained for hours."""
     from torchllp.methods import create_method
     from torchllp.run import Run
 
     for path, config in configs.items():
-        create_method(config.method.name, **config.method.options)
+        method = create_method(config.method.name, **config.method.options)
+        if method.uses_labels and config.own.is_given and config.own.label_column is None:
+            raise LLPError(f"{config.method.name} learns from labels: name their column by --label-column")
         Run.check_free(path, overwrite=overwrite)
 
 

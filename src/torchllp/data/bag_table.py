@@ -49,6 +49,7 @@ def read_bags(
     values: Values | None = None,
     normalize: bool = False,
     unlabelled: Literal["keep", "drop"] | None = None,
+    need_rows: bool = True,
     rows: Table,
 ) -> tuple[Bags, list[str]]:
     """Bags over the rows that have these ids, from the table of the bags, and what was decided on the way.
@@ -58,6 +59,7 @@ def read_bags(
             the others are "not" it.
         values: what the numbers are; found out and noted if not said.
         normalize, unlabelled: as in :meth:`Bags.from_table`; a row without an id is in no bag.
+        need_rows: whether a bag without rows is an error; if not, it is left out and noted.
         rows: the table of the rows, for messages.
     """
     notes = []
@@ -81,13 +83,17 @@ def read_bags(
         )
     known, size_of = np.unique(ids_of_rows[~without].astype(str), return_counts=True)
     size = dict(zip(known.tolist(), size_of.tolist(), strict=True))
-    for row, bag in enumerate(ids):
-        if bag not in size:
-            raise LLPError(f"{table.place(row)}: bag {bag!r} has no row in {rows.name}")
-    sizes = np.array([size[bag] for bag in ids])
+    there = np.array([bag in size for bag in ids])
+    if not there.all():
+        row = int(there.argmin())
+        if need_rows or not there.any():
+            example = f", whose bags are such as {known[0].item()!r}" if len(known) else ""
+            raise LLPError(f"{table.place(row)}: bag {ids[row]!r} has no row in {rows.name}{example}")
+        notes.append(f"{table.name}: {(~there).sum():,} bags have no row in {rows.name}, and are left out")
+    sizes = np.array([size.get(bag, 0) for bag in ids])
     if size_column is not None:
         said = _numbers(table, size_column)
-        for row in np.flatnonzero(said != sizes)[:1]:
+        for row in np.flatnonzero((said != sizes) & there)[:1]:
             raise LLPError(
                 f"{table.place(int(row), size_column)}: bag {ids[row]!r} should have {said[row]:g} rows, and has "
                 f"{sizes[row]} in {rows.name}"
@@ -99,11 +105,11 @@ def read_bags(
     if len(names) == 1:
         names = [f"not {names[0]}", names[0]]
         most = sizes if values == "counts" else np.ones(len(sizes))
-        for row in np.flatnonzero(numbers[:, 0] > most * (1 + SUM_TOLERANCE))[:1]:
+        for row in np.flatnonzero(there & (numbers[:, 0] > most * (1 + SUM_TOLERANCE)))[:1]:
             limit = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
             raise LLPError(f"{table.place(int(row), class_columns[0])}: {numbers[row, 0]:g} is more than {limit}")
         numbers = np.stack([(most - numbers[:, 0]).clip(min=0), numbers[:, 0]], axis=1)
-    _check_sums(table, numbers, sizes if values == "counts" else None, normalize=normalize)
+    _check_sums(table, class_columns, numbers, sizes, there, values=values, normalize=normalize)
     missing = np.setdiff1d(known, ids.astype(str)).tolist()
     if missing:
         count = sum(size[bag] for bag in missing)
@@ -115,7 +121,7 @@ def read_bags(
         notes.append(f"{rows.name}: {without.sum():,} rows have no bag id: they are in no bag")
     bags = Bags.from_table(
         ids_of_rows[~without].tolist(),
-        dict(zip(ids.tolist(), numbers, strict=True)),
+        dict(zip(ids[there].tolist(), numbers[there], strict=True)),
         values=values,
         class_names=names,
         normalize=normalize,
@@ -198,21 +204,34 @@ def _detect(table: Table, numbers: np.ndarray, *, is_single: bool) -> Values:
     if whole:
         return "counts"
     row = int(off.argmax())
+    if is_single:
+        raise LLPError(f"{table.place(row)}: {sums[row]:g} is no share, which is up to 1, nor a count: a percentage?")
     raise LLPError(
         f"{table.place(row)}: the classes sum to {sums[row]:g}, so these are no proportions, and not all numbers are "
         "whole, so they are no counts: say --bag-values proportions --normalize to rescale percentages or rounded ones"
     )
 
 
-def _check_sums(table: Table, numbers: np.ndarray, sizes: np.ndarray | None, *, normalize: bool) -> None:
+def _check_sums(
+    table: Table,
+    columns: Sequence[str],
+    numbers: np.ndarray,
+    sizes: np.ndarray,
+    there: np.ndarray,
+    *,
+    values: Values,
+    normalize: bool,
+) -> None:
     sums = numbers.sum(1)
-    for row in np.flatnonzero(sums == 0)[:1]:
+    for row in np.flatnonzero(there & (sums == 0))[:1]:
         raise LLPError(f"{table.place(int(row))}: the classes sum to 0")
-    expected = np.ones(len(sums)) if sizes is None else sizes
-    off = np.abs(sums - expected) > SUM_TOLERANCE * expected
+    expected = sizes if values == "counts" else np.ones(len(sums))
+    off = there & (np.abs(sums - expected) > SUM_TOLERANCE * expected)
     for row in np.flatnonzero(off)[:1] if not normalize else ():
-        should = "1" if sizes is None else f"the bag's {sizes[row]} rows"
+        should = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
+        is_size = [column for column, said in zip(columns, numbers.T, strict=False) if (said == sizes)[there].all()]
+        advice = f"say --size-column {is_size[0]} if that is the size" if is_size else "say --normalize to rescale"
         raise LLPError(
-            f"{table.place(int(row))}: the classes sum to {sums[row]:g} instead of {should}: correct it, or say "
-            "--normalize to rescale"
+            f"{table.place(int(row))}: the classes ({', '.join(columns)}) sum to {sums[row]:g} instead of {should}: "
+            f"correct it, or {advice}"
         )

@@ -115,12 +115,14 @@ class Dataset:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What the training inputs are: their SHA-256, and how they were made of the columns of a table."""
-        digest = hashlib.sha256(str(tuple(self.train.inputs.shape)).encode())
-        for block in self.train.inputs.split(HASHED):
-            digest.update(block.cpu().contiguous().numpy().data)
-        encoder = None if self.encoder is None else self.encoder.to_json()
-        return {"dataset": self.name, "inputs": digest.hexdigest(), "encoder": encoder}
+        """What is trained on: the SHA-256 of inputs and labels, and how inputs were made of the columns of a table."""
+        labels = self.train.labels
+        return {
+            "dataset": self.name,
+            "inputs": _sha256(self.train.inputs),
+            "labels": None if labels is None else _sha256(labels),
+            "encoder": None if self.encoder is None else self.encoder.to_json(),
+        }
 
     @property
     def is_images(self) -> bool:
@@ -132,4 +134,13 @@ class Dataset:
         return tuple(self.train.inputs.shape[1:])
 
     def to(self, device: torch.device | str) -> "Dataset":
-        return replace(self, train=self.train.to(device), test=self.test and self.test.to(device))
+        train = self.train.to(device)
+        test = train if self.test is self.train else self.test and self.test.to(device)
+        return replace(self, train=train, test=test)
+
+
+def _sha256(tensor: Tensor) -> str:
+    digest = hashlib.sha256(str(tuple(tensor.shape)).encode())
+    for block in tensor.split(HASHED):
+        digest.update(block.cpu().contiguous().numpy().data)
+    return digest.hexdigest()

@@ -106,7 +106,7 @@ def decode_images(sources: Sequence[Source], side: int, progress: Progress | Non
                 yield np.stack([image for image in decoded if not isinstance(image, str)])
     if broken:
         broken = list(dict.fromkeys(broken))  # a file may be listed twice
-        raise LLPError(f"images that cannot be read, {len(broken):,} in all: {first_of(broken)}")
+        raise LLPError(f"images that cannot be read, {len(broken):,} in all: {', '.join(map(str, broken))}")
 
 
 def _decode_or_name(source: Source, side: int) -> np.ndarray | str:

@@ -60,7 +60,7 @@ def load_listed(
     root, missing = Path(os.path.realpath(folder)), []
     for row, name in enumerate(names):
         # no path may hold \0, and to look for it is an error
-        if "\0" in name or Path(name).is_absolute() or not _is_inside(root, folder / name):
+        if "\0" in name or not _is_inside(root, folder / name):
             raise LLPError(f"{place(row)}: {name!r} is not inside {folder}")
         if not os.path.isfile(folder / name):
             missing.append(f"{name!r} ({place(row)})")

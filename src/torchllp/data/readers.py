@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torchllp.data.image_folder import load_folder, load_listed
 from torchllp.data.table import Table
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.errors import LLPError
-
-FILE, FOLDER = "file", "folder"
-"""Columns of the table that a folder of images is taken as: each image's file, and the sub-folder it is in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +39,26 @@ class Columns:
         others = {*self.bag, *self.id, self.label, self.path}
         return list(self.feature) or [name for name in table.column_names if name not in others]
 
+    def to_copy(self, table: Table) -> list[str]:
+        """The columns of a table that say which instance a row is."""
+        names = dict.fromkeys([*self.id, *self.bag, self.path])
+        return [name for name in names if name is not None and name in table.column_names]
 
-class Reader(Protocol):
-    """Reads instances like those that a model was trained on."""
 
-    def read(self, source: Any) -> tuple[Table, Tensor]:
-        """The table of the instances, and each row's input."""
-        ...
+FOLDER_COLUMNS = Columns(bag=("folder",), label="folder", id=("file",))
+"""Of the table that a folder of images is taken as: each image's file, and its sub-folder: a bag, or a class."""
+
+
+class Found(NamedTuple):
+    """What was read."""
+
+    table: Table
+    inputs: Tensor
+    """One a row of the table."""
+    columns: Columns
+    """What the columns of the table are."""
+    notes: list[str]
+    """What a user should know of how it was read."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +70,18 @@ class TableReader:
     features: Any = None
     """The table with the features of the rows, if it is another one."""
 
-    @property
-    def _text(self) -> set[str]:
-        return {*self.columns.text, *self.encoder.categories}
+    def read(self, source: Any) -> Found:
+        text = {*self.columns.text, *self.encoder.categories}
+        table = Table.of(source, "the instances", text)
+        features = features_of(table, self.features, text)
+        return Found(table, self.encoder.transform(features), self.columns, self._notes(features))
 
-    def read(self, source: Any) -> tuple[Table, Tensor]:
-        table = Table.of(source, "the instances", self._text)
-        return table, self.encoder.transform(features_of(table, self.features, self._text))
-
-    def notes(self, table: Table) -> list[str]:
-        """What a user should know of how a table was read."""
-        features = features_of(table, self.features, self._text)
+    def _notes(self, features: Table) -> list[str]:
         known = {*self.encoder.column_names, *self.columns.bag, *self.columns.id, self.columns.label}
         extra = [repr(name) for name in features.column_names if name not in known]
         notes = [f"{features.name}: columns that the model does not know are ignored: {', '.join(extra)}"] * bool(extra)
         return notes + [
-            f"{features.name}: column {column!r}: {count:,} rows have a category that the training rows had not"
+            f"{features.name}: column {column!r}: {count:,} rows have a category that the model does not know"
             for column, count in self.encoder.unseen(features).items()
         ]
 
@@ -102,12 +108,12 @@ class ImageReader:
     need_groups: bool = False
     """Whether the sub-folders matter, which are bags or classes: then no image may be beside them."""
 
-    def read(self, source: Any) -> tuple[Table, Tensor]:
+    def read(self, source: Any) -> Found:
         column = self.columns.path
-        if column is None or (isinstance(source, str | Path) and Path(source).is_dir()):
+        if column is None:
             images = load_folder(Path(source), self.side, self.progress, need_groups=self.need_groups)
-            table = Table.of({FILE: np.array(images.files), FOLDER: np.array(images.groups)}, str(source))
-            return table, torch.from_numpy(images.pixels)
+            table = Table.of({"file": np.array(images.files), "folder": np.array(images.groups)}, str(source))
+            return Found(table, torch.from_numpy(images.pixels), FOLDER_COLUMNS, [])
         table = Table.of(source, "the instances", self.columns.text)
         table.need([column])
         root = self.root
@@ -119,4 +125,4 @@ class ImageReader:
         for row in np.flatnonzero([name is None for name in names])[:1]:
             raise LLPError(f"{table.place(int(row), column)}: no image file")
         pixels = load_listed(root, names.tolist(), self.side, lambda row: table.place(row, column), self.progress)
-        return table, torch.from_numpy(pixels)
+        return Found(table, torch.from_numpy(pixels), self.columns, [])

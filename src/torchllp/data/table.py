@@ -103,6 +103,13 @@ class Table:
             except (pa.ArrowException, OSError) as error:
                 raise LLPError(f"{part.name}: cannot be read ({_first_line(error)})") from error
 
+    def values(self, column: str) -> np.ndarray:
+        """One column of whole numbers as such, and any other as text."""
+        arrays = [block.column(0) for block in self.blocks([column])]
+        if all(pa.types.is_integer(array.type) and not array.null_count for array in arrays):
+            return np.concatenate([array.to_numpy(zero_copy_only=False) for array in arrays])
+        return self.texts(column)
+
     def texts(self, column: str) -> np.ndarray:
         """One column as text, an object array; None where a value is missing."""
         where = f"{self.name}, column {column!r}"

@@ -21,6 +21,7 @@ pc: Any = pyarrow.compute  # its functions are made at run time, where no type c
 MOST_CATEGORIES = 100
 """Of one column; rarer ones are encoded like categories that were never seen."""
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+LARGEST = float(np.finfo(np.float32).max)
 NO_VALUE = ""
 """The category of a missing value."""
 
@@ -292,9 +293,10 @@ def _number_blocks(table: Table, numbers: Mapping[str, int]) -> Iterator[np.ndar
             else:
                 values[:, at] = _numbers(table, start, column, array)
             at += width
-        if np.isinf(values).any():
-            row, feature = np.argwhere(np.isinf(values))[0]
-            raise LLPError(f"{table.place(start + int(row), _columns_of(numbers)[feature])}: the value is infinite")
+        if (np.abs(values) > LARGEST).any():
+            row, feature = np.argwhere(np.abs(values) > LARGEST)[0]
+            what = "infinite" if np.isinf(values[row, feature]) else f"{values[row, feature]:g}, which is too large"
+            raise LLPError(f"{table.place(start + int(row), _columns_of(numbers)[feature])}: the value is {what}")
         yield values
         start += block.num_rows
 

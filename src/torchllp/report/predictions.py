@@ -2,13 +2,14 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from torchllp.data.bag_table import JOIN
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
 
@@ -32,19 +33,26 @@ def instance_columns(
     return {"row": np.arange(len(labels)), **ids, **ours}
 
 
-def bag_columns(bag_ids: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str]) -> dict[str, np.ndarray]:
+def bag_columns(
+    names: Sequence[str], bag_ids: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str]
+) -> dict[str, np.ndarray]:
     """The columns of a table with each bag's size and predicted proportions; rows without a bag are left out.
 
-    >>> columns = bag_columns(np.array(["a", "a", None]), np.array([[0.5, 0.5], [1, 0], [0, 1]]), ["good", "bad"])
+    ``names`` are those of the columns that make up the ids.
+
+    >>> ids = np.array(["a", "a", None])
+    >>> columns = bag_columns(["lot"], ids, np.array([[0.5, 0.5], [1, 0], [0, 1]]), ["good", "bad"])
     >>> {name: values.tolist() for name, values in columns.items()}
-    {'bag': ['a'], 'size': [2], 'p(good)': [0.75], 'p(bad)': [0.25]}
+    {'lot': ['a'], 'size': [2], 'p(good)': [0.75], 'p(bad)': [0.25]}
     """
     there = np.array([bag is not None for bag in bag_ids])
     bags, index, sizes = np.unique(bag_ids[there].astype(str), return_inverse=True, return_counts=True)
     sums = np.zeros((len(bags), len(class_names)))
     np.add.at(sums, index, probabilities[there])
     shares = sums / sizes[:, None]
-    return {"bag": bags, "size": sizes, **{f"p({name})": shares[:, c] for c, name in enumerate(class_names)}}
+    parts = np.array([bag.split(JOIN) for bag in bags]).T if len(names) > 1 else [bags]
+    ids = dict(zip(names, parts, strict=True))
+    return ids | {"size": sizes} | {f"p({name})": shares[:, c] for c, name in enumerate(class_names)}
 
 
 def as_csv(columns: Columns) -> str:
@@ -60,8 +68,11 @@ def as_csv(columns: Columns) -> str:
     return text.getvalue()
 
 
-def check_output(path: Path) -> None:
-    """Raise if a table cannot be written to this path, before anything is computed for it."""
+def check_output(path: Path, inputs: Iterable[Path | None]) -> None:
+    """Raise if a table cannot be written to this path, or is one of the ``inputs``, before anything is computed."""
+    for other in inputs:
+        if other is not None and other.resolve() == path.resolve():
+            raise LLPError(f"{path}: is read from, so predictions cannot be written to it")
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise LLPError(f"{path}: predictions are written to .csv or .parquet files")
     if not path.parent.is_dir():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -81,23 +82,30 @@ class TableViews:
                 raise LLPError(f"source must be float32 rows, at least one, not {dtype} of shape {list(shape)}")
             self._check(shape)
 
+    @cached_property
+    def _deviation(self) -> Tensor:
+        return self.noise * torch.tensor(self.is_number)
+
+    @cached_property
+    def _column_of(self) -> Tensor:
+        """For each feature its column, numbered without gaps."""
+        return torch.from_numpy(np.unique(self.columns, return_inverse=True)[1])
+
     def draw_weak(self, num_rows: int, shape: Sequence[int], generator: torch.Generator) -> WeakDraw:
         """Draw for rows whose `shape` ends in the number of features."""
         self._check(shape)
-        deviation = self.noise * torch.tensor(self.is_number)
-        return WeakDraw(torch.randn(num_rows, len(self.columns), generator=generator).mul_(deviation))
+        return WeakDraw(torch.randn(num_rows, len(self.columns), generator=generator).mul_(self._deviation))
 
     def draw_strong(self, num_rows: int, shape: Sequence[int], generator: torch.Generator) -> StrongDraw:
         """Draw for rows whose `shape` ends in the number of features, a weak view included."""
         weak = self.draw_weak(num_rows, shape, generator)
-        names, column_of = np.unique(self.columns, return_inverse=True)
-        num_columns = len(names)
+        num_columns = len({*self.columns})
         num_replaced = min(max(1, round(self.corruption * num_columns)), num_columns - 1) if self.corruption else 0
         order = torch.rand(num_rows, num_columns, generator=generator)
         replaced = order.topk(num_replaced, sorted=False).indices  # donors are all alike, so any order will do
         donor = torch.randint(len(self._donors()), replaced.shape, generator=generator)
         donor_of_column = torch.full(order.shape, -1).scatter_(1, replaced, donor)
-        return StrongDraw(weak, donor_of_column.index_select(1, torch.from_numpy(column_of)))
+        return StrongDraw(weak, donor_of_column.index_select(1, self._column_of))
 
     def weak(self, rows: Tensor, parameters: WeakDraw) -> Tensor:
         """The weak view by parameters that are on the rows' device."""
