@@ -134,7 +134,7 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         (
             ["train", "--bags-from", "x", "--bag-size", "3"],
             2,
-            "--bag-size has nothing to do: --bags-from takes the bags of a run as they are",
+            "--bag-size has nothing to do: --bags-from",
         ),
         (["check", "--figure", "nowhere/bags.png"], 1, "nowhere/bags.png: there is no such directory"),
         (["train", "--run", "/proc/run"], 1, "/proc/run: "),

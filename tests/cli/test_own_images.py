@@ -178,11 +178,9 @@ def test_all_broken_images_are_named_before_training(tmp_path: Path) -> None:
 
 def test_paths_start_from_the_table_where_no_folder_is_named(files: Path, tmp_path: Path) -> None:
     """And images are read, not the other columns."""
-    table = (files / "tiles.csv").read_text()
-    (files / "slides" / "tiles.csv").write_text(table)
-    flags = ("--instances", files / "slides" / "tiles.csv", "--path-column", "tile", "--bag-column", "slide")
-    result = llp(
-        "train", *flags, "--bags", files / "slides.csv", "--run", tmp_path / "run", *SHORT[:-2], "--epochs", "1"
-    )
+    table = files / "slides" / "tiles.csv"
+    table.write_text((files / "tiles.csv").read_text())
+    flags = ("--instances", table, "--path-column", "tile", "--bag-column", "slide", "--bags", files / "slides.csv")
+    result = llp("train", *flags, "--run", tmp_path / "run", *SHORT)
     assert result.returncode == 0, result.stderr
     assert Run.open(tmp_path / "run").description["model"]["input_shape"] == [3, 8, 8]
