@@ -97,7 +97,8 @@ class Dataset:
         counts = torch.zeros(train.inputs.shape[1], 256, dtype=torch.int64)  # histograms are quick and exact
         rows = max(1, 2**24 // train.inputs[0].numel())  # 16 MB: the images may be a map that is larger than memory
         for block in train.inputs.split(rows):
-            counts += torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in block.unbind(1)])
+            histograms = [torch.bincount(channel.flatten(), minlength=256) for channel in block.unbind(1)]
+            counts += torch.stack(histograms).cpu()
         share = counts / counts.sum(1, keepdim=True, dtype=torch.float64)
         mean = share @ level
         std = (share * (level - mean[:, None]).square()).sum(1).sqrt()

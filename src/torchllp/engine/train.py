@@ -83,8 +83,7 @@ class Outcome:
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of raw instances like those trained on, ``[N, C]``."""
-        device = next(self.model.parameters()).device
-        return predict(self.model, self.views, inputs.to(device))
+        return predict(self.model, self.views, inputs)
 
 
 def train(
