@@ -16,7 +16,9 @@ app = App(
     version=lambda: version("torchllp"),
     help_flags=["--help", "-h"],
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # it would exit without a word
 )
+app.meta.suppress_keyboard_interrupt = False
 app.command("torchllp.cli.train:train", name="train", help="Train a classifier from bags and their proportions.")
 app.command("torchllp.cli.check:check", name="check", help="Say what bags can teach, before any training.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
