@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from reference.bag_terms import bag_loss, dual_entropy_weights, rows_of_bags, softmax
+from reference.bag_terms import ConfidenceStatistics, bag_loss, dual_entropy_weights, rows_of_bags, softmax
 
 Frozen = tuple[list[int], Tensor]
 
@@ -55,4 +55,33 @@ def ahil(
     instance_loss = torch.zeros((), dtype=P.dtype)
     for j, label in enumerate(pseudo_labels):
         instance_loss = instance_loss - trust[j] * S[j, label].log()
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+
+
+def softmatch(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Frozen | None = None,
+    instance_weight=0.5,
+    ema_decay=0.999,
+    n_sigma=2.0,
+    align=False,
+    bag_weighting="equal",
+) -> Tensor:
+    """The first step's loss."""
+    P, S = softmax(weak), softmax(strong)
+    if frozen is None:
+        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        trust = ConfidenceStatistics(P.shape[1], ema_decay).weights(P.detach(), n_sigma, align)
+    else:
+        pseudo_labels, trust = frozen
+    instance_loss = torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(pseudo_labels):
+        instance_loss = instance_loss - trust[j] * S[j, label].log()
+    bags = rows_of_bags(bag_index, len(p))
     return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)

@@ -13,6 +13,7 @@ METHODS = Registry(
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "softmatch": Entry("torchllp.methods.softmatch:SoftMatch", "SoftMatch: bag loss + pseudo-labels by confidence"),
         "supervised": Entry("torchllp.methods.supervised:Supervised", "cross-entropy on the true labels (upper row)"),
     },
 )
@@ -22,7 +23,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'supervised']
+    ['ahil', 'dllp', 'softmatch', 'supervised']
     """
     return METHODS.names()
 
