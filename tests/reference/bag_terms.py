@@ -98,3 +98,19 @@ class ConfidenceStatistics:
         below = [min(x - self.mean, 0.0) for x in largest]
         weights = [math.exp(-(x**2) / (2 * self.variance / n_sigma**2)) for x in below]
         return torch.tensor(weights, dtype=P.dtype)
+
+
+def transport_plans(
+    P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool], eps: float, rounds: int
+) -> Tensor:
+    """Sinkhorn's scaling of ``exp(-cost / eps) = P^(1 / eps)``, bag by bag; rows of unlabelled bags are zero."""
+    plan = torch.zeros_like(P)
+    for i, rows in enumerate(bags):
+        if is_labelled[i]:
+            K, m = P[rows] ** (1 / eps), p[i] * len(rows)
+            u = torch.ones(len(rows), dtype=P.dtype)
+            for _ in range(rounds):
+                v = m / (K.T @ u)
+                u = 1 / (K @ v)
+            plan[rows] = u[:, None] * K * v
+    return plan

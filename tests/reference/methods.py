@@ -3,7 +3,14 @@
 import torch
 from torch import Tensor
 
-from reference.bag_terms import ConfidenceStatistics, bag_loss, dual_entropy_weights, rows_of_bags, softmax
+from reference.bag_terms import (
+    ConfidenceStatistics,
+    bag_loss,
+    dual_entropy_weights,
+    rows_of_bags,
+    softmax,
+    transport_plans,
+)
 
 Frozen = tuple[list[int], Tensor]
 
@@ -85,3 +92,35 @@ def softmatch(
         instance_loss = instance_loss - trust[j] * S[j, label].log()
     bags = rows_of_bags(bag_index, len(p))
     return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+
+
+def rot(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Tensor | None = None,
+    alpha=0.6,
+    targets="soft",
+    eps=1.0,
+    rounds=25,
+    bag_weighting="equal",
+) -> Tensor:
+    """``frozen`` is the plan."""
+    P, S = softmax(weak), softmax(strong)
+    bags = rows_of_bags(bag_index, len(p))
+    plan = transport_plans(P.detach(), bags, p, is_labelled.tolist(), eps, rounds) if frozen is None else frozen
+    instance_loss, n = torch.zeros((), dtype=P.dtype), 0
+    for i, rows in enumerate(bags):
+        if not is_labelled[i]:
+            continue
+        n += len(rows)
+        for j in rows:
+            if targets == "hard":
+                instance_loss = instance_loss - S[j, plan[j].argmax()].log()
+            else:
+                instance_loss = instance_loss - (plan[j] * S[j].log()).sum()
+    return alpha * bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + (1 - alpha) * instance_loss / n

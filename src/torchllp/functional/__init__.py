@@ -13,6 +13,7 @@ from torchllp.functional.reductions import (
     bag_sizes,
     bag_sum,
 )
+from torchllp.functional.transport import bag_transport
 
 __all__ = [
     "assign_labels",
@@ -22,6 +23,7 @@ __all__ = [
     "bag_mean",
     "bag_sizes",
     "bag_sum",
+    "bag_transport",
     "bag_weight",
     "concentration",
     "dual_entropy_weight",
