@@ -36,7 +36,7 @@ def same(one: Outcome, other: Outcome) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.parametrize("method", ["ahil", "dllp", "supervised"])
+@pytest.mark.parametrize("method", ["ahil", "dllp", "rot", "softmatch", "supervised"])
 def test_every_method_trains_and_repeats_itself(method: str) -> None:
     one, other = run(method), run(method)
     assert same(one, other)
@@ -44,7 +44,7 @@ def test_every_method_trains_and_repeats_itself(method: str) -> None:
     keys = {"train/loss", "train/entropy", "train/accuracy", "held_out/bag_kl", "held_out/bag_mae", "test/accuracy"}
     assert keys <= one.metrics[0].keys()
     assert {"held_out/bag_kl_raw", "test/accuracy_raw"} <= one.metrics[0].keys()
-    assert ("train/trust" in one.metrics[0]) == (method == "ahil")
+    assert ("train/trust" in one.metrics[0]) == (method in ("ahil", "softmatch"))
     assert ("train/bag_kl" in one.metrics[0]) == (method != "supervised")
     assert one.metrics[1]["steps"] == 2 * 5
 

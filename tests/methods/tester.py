@@ -45,6 +45,11 @@ class MethodTester:
         known = (batch.proportions.double(), batch.is_labelled, batch.labels)
         return plain(*views, batch.bag_index, *known, **numbers, **frozen)
 
+    def frozen(self, batch: BagBatch, numbers: dict[str, Any]) -> dict[str, Any]:
+        """The targets and weights of a first step, as the plain-loop form takes them to hold them fixed."""
+        parts = create_method(self.name, **numbers)(nn.Identity(), batch)
+        return {"frozen": (parts["pseudo_labels"].tolist(), parts["trust"])} if "pseudo_labels" in parts else {}
+
     def verify_against_reference(self, batch: BagBatch, numbers: dict[str, Any]) -> None:
         """(a) Loss and gradients of both precisions, against double-precision plain loops on the same numbers."""
         exact = replace(
@@ -93,9 +98,8 @@ class MethodTester:
             **{name: getattr(batch, name)[order] for name in ("weak", "strong", "bag_index", "labels")},
         )
         for numbers in self.variants:
-            method = create_method(self.name, **numbers)
-            loss, *gradients = loss_and_gradients(method, batch)
-            same, *permuted_gradients = loss_and_gradients(method, permuted)
+            loss, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)
+            same, *permuted_gradients = loss_and_gradients(create_method(self.name, **numbers), permuted)
             torch.testing.assert_close(loss, same)
             for gradient, other in zip(gradients, permuted_gradients, strict=True):
                 torch.testing.assert_close(gradient[order], other)
@@ -124,12 +128,8 @@ class MethodTester:
         """Central differences of the plain-loop loss, in which pseudo-labels and weights stay as they were."""
         batch = random_bags([1, 3, 2], 3)
         for numbers in self.variants:
-            method = create_method(self.name, **numbers)
-            parts = method(nn.Identity(), batch)
-            frozen = {}
-            if "pseudo_labels" in parts:
-                frozen["frozen"] = (parts["pseudo_labels"].tolist(), parts["trust"])
-            _, *gradients = loss_and_gradients(method, batch)
+            frozen = self.frozen(batch, numbers)
+            _, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)
             for view, gradient in zip(("weak", "strong"), gradients, strict=True):
                 logits, step = getattr(batch, view), 1e-6
                 for cell in range(logits.numel()):

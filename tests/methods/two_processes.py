@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ def _gradients(learner: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad for name, p in learner.named_parameters() if p.grad is not None} | buffers
 
 
+def _sum_over_processes(x: Tensor) -> Tensor:
+    total = x.clone()
+    dist.all_reduce(total)
+    return total
+
+
 def _worker(rank: int, folder: str, name: str, numbers: dict[str, Any], sizes: list[int]) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -39,7 +46,8 @@ def _worker(rank: int, folder: str, name: str, numbers: dict[str, Any], sizes: l
         learner = _learner(name, numbers, batch_norm)
         sync_batch_norm(learner)
         parallel = nn.parallel.DistributedDataParallel(learner)
-        parallel(share_of(random_bags(sizes, 4), rank, 2))["loss"].backward()
+        share = replace(share_of(random_bags(sizes, 4), rank, 2), reduce=_sum_over_processes)
+        parallel(share)["loss"].backward()
         if rank == 0:
             torch.save(_gradients(learner), Path(folder, f"{batch_norm}.pt"))
     dist.destroy_process_group()

@@ -68,3 +68,49 @@ def dual_entropy_weights(
                 entropy = -sum(x * math.log(x) for x in P[j].tolist() if x > 0)
                 weights[j] *= math.exp(-(entropy**2) / beta_instance)
     return weights
+
+
+class ConfidenceStatistics:
+    """SoftMatch's running mean and variance of the largest probability, and mean prediction, as plain numbers."""
+
+    def __init__(self, num_classes: int, decay: float) -> None:
+        self.decay = decay
+        self.mean, self.variance = 1 / num_classes, 1.0
+        self.class_mean = [1 / num_classes] * num_classes
+
+    def _move(self, running: float, of_step: float) -> float:
+        return self.decay * running + (1 - self.decay) * of_step
+
+    def weights(self, P: Tensor, n_sigma: float, align: bool) -> Tensor:
+        """Take a step in, then weigh each of its instances."""
+        rows = P.tolist()
+        n = len(rows)
+        if align:
+            for c in range(len(self.class_mean)):
+                self.class_mean[c] = self._move(self.class_mean[c], sum(row[c] for row in rows) / n)
+            rows = [[x / m for x, m in zip(row, self.class_mean, strict=True)] for row in rows]
+            rows = [[x / sum(row) for x in row] for row in rows]
+        largest = [max(row) for row in rows]
+        mean = sum(largest) / n
+        self.mean = self._move(self.mean, mean)
+        if n > 1:
+            self.variance = self._move(self.variance, sum((x - mean) ** 2 for x in largest) / (n - 1))
+        below = [min(x - self.mean, 0.0) for x in largest]
+        weights = [math.exp(-(x**2) / (2 * self.variance / n_sigma**2)) for x in below]
+        return torch.tensor(weights, dtype=P.dtype)
+
+
+def transport_plans(
+    P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool], eps: float, rounds: int
+) -> Tensor:
+    """Sinkhorn's scaling of ``exp(-cost / eps) = P^(1 / eps)``, bag by bag; rows of unlabelled bags are zero."""
+    plan = torch.zeros_like(P)
+    for i, rows in enumerate(bags):
+        if is_labelled[i]:
+            K, m = P[rows] ** (1 / eps), p[i] * len(rows)
+            u = torch.ones(len(rows), dtype=P.dtype)
+            for _ in range(rounds):
+                v = m / (K.T @ u)
+                u = 1 / (K @ v)
+            plan[rows] = u[:, None] * K * v
+    return plan

@@ -3,7 +3,14 @@
 import torch
 from torch import Tensor
 
-from reference.bag_terms import bag_loss, dual_entropy_weights, rows_of_bags, softmax
+from reference.bag_terms import (
+    ConfidenceStatistics,
+    bag_loss,
+    dual_entropy_weights,
+    rows_of_bags,
+    softmax,
+    transport_plans,
+)
 
 Frozen = tuple[list[int], Tensor]
 
@@ -56,3 +63,64 @@ def ahil(
     for j, label in enumerate(pseudo_labels):
         instance_loss = instance_loss - trust[j] * S[j, label].log()
     return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+
+
+def softmatch(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Frozen | None = None,
+    instance_weight=0.5,
+    ema_decay=0.999,
+    n_sigma=2.0,
+    align=False,
+    bag_weighting="equal",
+) -> Tensor:
+    """The first step's loss."""
+    P, S = softmax(weak), softmax(strong)
+    if frozen is None:
+        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        trust = ConfidenceStatistics(P.shape[1], ema_decay).weights(P.detach(), n_sigma, align)
+    else:
+        pseudo_labels, trust = frozen
+    instance_loss = torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(pseudo_labels):
+        instance_loss = instance_loss - trust[j] * S[j, label].log()
+    bags = rows_of_bags(bag_index, len(p))
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+
+
+def rot(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Tensor | None = None,
+    alpha=0.6,
+    targets="soft",
+    eps=1.0,
+    rounds=25,
+    bag_weighting="equal",
+) -> Tensor:
+    """``frozen`` is the plan."""
+    P, S = softmax(weak), softmax(strong)
+    bags = rows_of_bags(bag_index, len(p))
+    plan = transport_plans(P.detach(), bags, p, is_labelled.tolist(), eps, rounds) if frozen is None else frozen
+    instance_loss, n = torch.zeros((), dtype=P.dtype), 0
+    for i, rows in enumerate(bags):
+        if not is_labelled[i]:
+            continue
+        n += len(rows)
+        for j in rows:
+            if targets == "hard":
+                instance_loss = instance_loss - S[j, plan[j].argmax()].log()
+            else:
+                instance_loss = instance_loss - (plan[j] * S[j].log()).sum()
+    return alpha * bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + (1 - alpha) * instance_loss / n

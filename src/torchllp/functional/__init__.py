@@ -1,6 +1,7 @@
 """The mathematics of learning from label proportions as pure functions of tensors or arrays."""
 
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
+from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.probabilities import entropy, log_probabilities
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
@@ -12,6 +13,7 @@ from torchllp.functional.reductions import (
     bag_sizes,
     bag_sum,
 )
+from torchllp.functional.transport import bag_transport
 
 __all__ = [
     "assign_labels",
@@ -21,6 +23,7 @@ __all__ = [
     "bag_mean",
     "bag_sizes",
     "bag_sum",
+    "bag_transport",
     "bag_weight",
     "concentration",
     "dual_entropy_weight",
@@ -31,5 +34,7 @@ __all__ = [
     "matching_offsets",
     "proportion_kl",
     "proportion_loss",
+    "truncated_gaussian",
+    "uniform_alignment",
     "whole_counts",
 ]

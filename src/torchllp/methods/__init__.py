@@ -13,6 +13,10 @@ METHODS = Registry(
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "rot": Entry(
+            "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
+        ),
+        "softmatch": Entry("torchllp.methods.softmatch:SoftMatch", "SoftMatch: bag loss + pseudo-labels by confidence"),
         "supervised": Entry("torchllp.methods.supervised:Supervised", "cross-entropy on the true labels (upper row)"),
     },
 )
@@ -22,7 +26,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'supervised']
+    ['ahil', 'dllp', 'rot', 'softmatch', 'supervised']
     """
     return METHODS.names()
 

@@ -1,0 +1,39 @@
+"""Optimal transport of a bag's instances to its classes: soft labels that agree with the known counts."""
+
+import torch
+from torch import Tensor
+
+from torchllp.functional.reductions import bag_logsumexp, bag_sum
+
+
+@torch.no_grad()
+def bag_transport(
+    log_p: Tensor, bag_index: Tensor, counts: Tensor, *, eps: float = 1.0, rounds: int = 25
+) -> tuple[Tensor, Tensor]:
+    """The entropic transport plan of every bag, ``[N, C]``, and how far it still is from the counts, a scalar.
+
+    Over plans ``T >= 0`` whose rows sum to 1 and whose columns sum to ``counts [B, C]`` over each bag, it is the one
+    with the smallest ``sum -T log_p + eps sum T log T``: as near to the predictions as the counts allow. Sinkhorn's
+    rounds scale the columns, then the rows, in the log domain; rows are therefore exact and the error of the worst
+    column (in instances) tells what the rounds have left. A class with count 0 gets exactly 0. A bag whose counts are
+    all 0 is one of which nothing is known: its rows are ``softmax(log_p / eps)``.
+
+    >>> log_p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]]).log()
+    >>> plan, column_error = bag_transport(log_p, torch.tensor([0, 0, 0]), torch.tensor([[1.0, 2.0]]))
+    >>> plan
+    tensor([[0.5209, 0.4791],
+            [0.3258, 0.6742],
+            [0.1534, 0.8466]])
+    """
+    num_bags = len(counts)
+    counts = counts.to(log_p.dtype)
+    is_known = (counts > 0).any(1, keepdim=True)
+    log_counts, log_kernel = counts.log(), log_p / eps
+    scaled, rows = log_kernel, torch.zeros_like(log_p[:, :1])
+    for _ in range(rounds):
+        columns = log_counts - bag_logsumexp(log_kernel + rows, bag_index, num_bags)
+        scaled = log_kernel + torch.where(is_known, columns, 0.0).index_select(0, bag_index)
+        rows = -scaled.logsumexp(1, keepdim=True)
+    plan = scaled.softmax(1)
+    column_error = torch.where(is_known, bag_sum(plan, bag_index, num_bags) - counts, 0.0).abs().amax()
+    return plan, column_error

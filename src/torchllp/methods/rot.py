@@ -1,0 +1,70 @@
+"""ROT: the bag loss plus pseudo-labels that optimal transport makes agree with the bag's proportions."""
+
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from torchllp.batch import BagBatch
+from torchllp.errors import LLPError
+from torchllp.functional import bag_sizes, bag_transport, log_probabilities
+from torchllp.methods.method import Method
+from torchllp.methods.terms import bag_term, check_bag_weighting
+from torchllp.registry import unknown_name
+
+
+class ROT(Method):
+    """ROT (Dulac-Arnold et al., 2019): pseudo-labels are a bag's predictions, moved as little as its counts allow.
+
+    Args:
+        alpha: share of the bag-level loss; the instance-level loss has the rest.
+        targets: ``"soft"`` (the rows of the plan) or ``"hard"`` (their largest class).
+        eps: entropy of the plan; smaller is nearer to one class an instance, and needs more rounds.
+        rounds: Sinkhorn rounds.
+        bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+    """
+
+    views = ("weak", "strong")
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.6,
+        targets: str = "soft",
+        eps: float = 1.0,
+        rounds: int = 25,
+        bag_weighting: str = "equal",
+    ) -> None:
+        super().__init__()
+        if not 0 <= alpha <= 1:
+            raise LLPError(f"alpha must be between 0 and 1, not {alpha}")
+        if targets not in ("soft", "hard"):
+            raise unknown_name("targets", targets, ("soft", "hard"))
+        if not eps > 0:
+            raise LLPError(f"eps must be above 0, not {eps}")
+        if rounds < 1 or rounds != int(rounds):
+            raise LLPError(f"rounds must be a whole number of 1 or above, not {rounds}")
+        self.alpha = alpha
+        self.targets = targets
+        self.eps = eps
+        self.rounds = int(rounds)
+        self.bag_weighting = check_bag_weighting(bag_weighting)
+
+    def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
+        log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
+
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        is_known = batch.is_labelled[:, None]
+        sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
+        counts = (batch.proportions * sizes[:, None]).where(is_known, 0.0)
+        plan, column_error = bag_transport(log_p.detach(), batch.bag_index, counts, eps=self.eps, rounds=self.rounds)
+        label = plan.argmax(1)
+        target = one_hot(label, plan.shape[1]) if self.targets == "hard" else plan
+        target = target * is_known.index_select(0, batch.bag_index)  # no counts, no transport, no target
+        instance_loss = -(target * log_p_strong).sum() / batch.num_labelled_instances
+        return {
+            "loss": self.alpha * bag_loss + (1 - self.alpha) * instance_loss,
+            "bag_kl": bag_kl,
+            "instance_loss": instance_loss.detach(),
+            "column_error": column_error,
+            "log_p": log_p.detach(),
+            "pseudo_labels": label,
+        }
