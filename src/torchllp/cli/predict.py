@@ -2,13 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import aside
 from torchllp.errors import LLPError
+
+if TYPE_CHECKING:
+    from torchllp.data.readers import Found
+    from torchllp.run import Run
 
 Flag = Parameter(negative="")
 
@@ -68,10 +72,10 @@ def predict(
     """
     from torchllp.cli.progress import show_progress
     from torchllp.data.bag_table import bag_ids
-    from torchllp.predictor import Predictor, without_columns
+    from torchllp.predictor import Predictor
     from torchllp.report.predictions import as_csv, bag_columns, check_output, instance_columns, write_columns
     from torchllp.run import Run
-    from torchllp.supervision import load_data, own_files
+    from torchllp.supervision import own_files
 
     if output is not None:
         check_output(output, (instances, features, respect_counts, *own_files(Run.open(run).config)))
@@ -93,13 +97,7 @@ def predict(
             features=features,
             progress=observer.on_images,
         )
-        if instances is not None:
-            found = predictor.read(instances)
-        else:
-            test = load_data(opened.config_with(data_dir).data).test
-            if test is None:
-                raise LLPError(f"{opened.summary['dataset']} has no test instances: name a file to classify")
-            found = without_columns(test.inputs, opened.summary["dataset"])
+        found = predictor.read(instances) if instances is not None else _test_instances(opened, data_dir)
     bag_names = found.columns.bag
     if not bag_names and (by_bag or respect_counts is not None):
         raise Misuse("--by-bag and --respect-counts need a table with the bag of each instance, or a folder of bags")
@@ -123,3 +121,13 @@ def predict(
         write_columns(output, columns)
     for note in notes:
         aside.print(note, markup=False, soft_wrap=True)
+
+
+def _test_instances(run: "Run", data_dir: Path | None) -> "Found":
+    from torchllp.predictor import without_columns
+    from torchllp.supervision import load_data
+
+    name, test = run.summary["dataset"], load_data(run.config_with(data_dir).data).test
+    if test is None:
+        raise LLPError(f"{name} has no test instances: name a file to classify")
+    return without_columns(test.inputs, name)
