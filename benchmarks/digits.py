@@ -1,8 +1,8 @@
-"""Accuracy on scikit-learn's digits: AHIL, its unweighted form, DLLP and full supervision, over several seeds.
+"""Accuracy on scikit-learn's digits: AHIL, its unweighted form, other methods and full supervision, over several seeds.
 
     python benchmarks/digits.py
 
-trains everything by the default recipe (two processes of one thread each, about ten minutes on two cores) and writes
+trains everything by the default recipe (two processes of one thread each, about eleven minutes on two cores) and writes
 `benchmarks/results/digits.csv` (a row a run) and `benchmarks/results/digits.md` (mean and deviation).
 """
 
@@ -21,6 +21,8 @@ METHODS = {
     "ahil": Named(name="ahil"),
     "ahil, unweighted": Named(name="ahil", options={"weigh_bags": False, "weigh_instances": False}),
     "dllp": Named(name="dllp"),
+    "rot": Named(name="rot"),
+    "softmatch": Named(name="softmatch"),
     "supervised": Named(name="supervised"),
 }
 SEEDS = range(5)
