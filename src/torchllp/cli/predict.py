@@ -77,16 +77,15 @@ def predict(
     from torchllp.run import Run
     from torchllp.supervision import own_files
 
+    opened = Run.open(run)
     if output is not None:
-        check_output(output, (instances, features, respect_counts, *own_files(Run.open(run).config)))
+        check_output(output, (instances, features, respect_counts, *own_files(opened.config)))
     elif by_bag:
         raise Misuse("--by-bag writes a second file beside the output: name that by -o")
-    opened = Run.open(run)
     own = opened.config.own
     if instances is None and own.is_given:
         instances = Path(own.instances or own.images or "")
         features = features or (Path(own.features) if own.features else None)
-        images = images or (Path(own.images) if own.images else None)
     with show_progress(aside) as observer:
         predictor = Predictor(
             opened,
