@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from torchllp.device import move
 from torchllp.errors import LLPError
 
 
@@ -43,6 +44,10 @@ class BagBatch:
     """How much of the training is done, in [0, 1]."""
     generator: torch.Generator | None = None
     """The step's random numbers, on the CPU: draw there, then move."""
+    step_rows: Tensor | None = None
+    """Which of the step's instances, those of all processes together, these are, ``[N]``, on the CPU; None: all."""
+    step_size: int = field(default=None)  # pyrefly: ignore[bad-assignment]
+    """Number of the step's instances, of all processes together."""
     num_bags: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
     num_instances: float = field(default=None)  # pyrefly: ignore[bad-assignment]
     num_labelled_instances: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
@@ -55,9 +60,20 @@ class BagBatch:
                 object.__setattr__(self, name, value)
 
         default("is_labelled", torch.ones(len(self.proportions), dtype=torch.bool, device=self.proportions.device))
+        default("step_size", len(self.bag_index))
         default("num_bags", self.is_labelled.sum().clamp(min=1))
         default("num_instances", len(self.bag_index))
         default("num_labelled_instances", self.is_labelled[self.bag_index].sum().clamp(min=1))
+
+    def noise(self) -> Tensor:
+        """Standard normal numbers like ``weak``, which the next call draws anew.
+
+        They are drawn for the whole step, so that how its bags are spread over processes changes nothing.
+        """
+        shape = (self.step_size, *self.weak.shape[1:])
+        everyone = torch.randn(shape, generator=self.generator)
+        mine = everyone if self.step_rows is None else everyone[self.step_rows]
+        return move(mine, self.weak.device).to(self.weak.dtype)
 
     def both_views(self) -> Tensor:
         """Weak, then strong view, ``[2 N, ...]``: one forward for both, so that they share batch-norm statistics."""

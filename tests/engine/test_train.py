@@ -36,7 +36,7 @@ def same(one: Outcome, other: Outcome) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.parametrize("method", ["ahil", "dllp", "rot", "softmatch", "supervised"])
+@pytest.mark.parametrize("method", ["ahil", "dllp", "llp-vat", "rot", "softmatch", "supervised"])
 def test_every_method_trains_and_repeats_itself(method: str) -> None:
     one, other = run(method), run(method)
     assert same(one, other)

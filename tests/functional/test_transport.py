@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -95,3 +96,25 @@ def test_certain_predictions_against_the_bag_leave_an_error_that_is_told() -> No
 def test_no_gradient_flows_through_the_plan() -> None:
     log_p = log_probabilities(torch.zeros(2, 2)).requires_grad_()
     assert not any(x.requires_grad for x in bag_transport(log_p, torch.tensor([0, 0]), torch.ones(1, 2)))
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 25, 200])
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_the_plan_is_that_of_pot(scale: float, rounds: int) -> None:
+    ot = pytest.importorskip("ot", reason="POT is not installed (the extra `ot`)")
+    sizes = [16, 1, 40, 7, 256]
+    batch = random_bags(sizes, 10, scale=scale)
+    plan, _, counts = transport(batch, eps=0.7, rounds=rounds)
+    log_p = log_probabilities(batch.weak)
+    for i, rows in enumerate(rows_of_bags(batch.bag_index, len(sizes))):
+        present = counts[i] > 0  # a marginal of 0 warns in POT
+        expected = ot.bregman.sinkhorn_log(
+            np.ones(len(rows)),
+            counts[i, present].numpy(),
+            -log_p[rows][:, present].numpy(),
+            reg=0.7,
+            numItermax=rounds,
+            stopThr=0,
+            warn=False,
+        )
+        np.testing.assert_allclose(plan[rows][:, present].numpy(), expected, atol=1e-8)

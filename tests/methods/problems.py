@@ -26,6 +26,7 @@ def random_bags(
         bag_index=bag_index,
         proportions=(counts / counts.sum(1, keepdim=True)).to(dtype),
         labels=labels,
+        generator=torch.Generator().manual_seed(seed),
     )
 
 
@@ -50,6 +51,8 @@ def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
         bag_index=place[batch.bag_index][mine],
         proportions=batch.proportions[bags],
         is_labelled=batch.is_labelled[bags],
+        step_rows=mine.nonzero().flatten(),
+        step_size=len(mine),
         num_bags=float(batch.num_bags) / num_ranks,
         num_instances=batch.num_instances / num_ranks,
         num_labelled_instances=float(batch.num_labelled_instances) / num_ranks,

@@ -30,6 +30,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     @torch.no_grad()
     def _update_running(self, mean: Tensor, unbiased_variance: Tensor) -> None:
+        if not self.track_running_stats:
+            return
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1

@@ -25,7 +25,7 @@ class TestSoftMatch(MethodTester):
 
     def test_e_two_processes_have_the_gradient_of_one_with_alignment(self) -> None:
         for one, two in gradients_of_two_processes(self.name, self.variants[-1], [1, 5, 2, 9]):
-            assert "buffer method.class_gain" in one
+            assert "buffer method.weights.class_gain" in one
             for key in one:
                 torch.testing.assert_close(two[key], one[key])
 
@@ -39,8 +39,8 @@ def test_the_statistics_run_over_steps(align: bool) -> None:
         trust = method(nn.Identity(), batch)["trust"]
         expected = plain.weights(batch.weak.double().softmax(1), 2.0, align)
         torch.testing.assert_close(trust.double(), expected, rtol=1e-5, atol=1e-6)
-    assert method.variance.item() == pytest.approx(plain.variance, rel=1e-5)
-    assert method.mean_gain.item() + 1 / 4 == pytest.approx(plain.mean, rel=1e-5)
+    assert method.weights.variance.item() == pytest.approx(plain.variance, rel=1e-5)
+    assert method.weights.mean_gain.item() + 1 / 4 == pytest.approx(plain.mean, rel=1e-5)
     assert trust.min() < 0.9 and trust.max() == 1
 
 
@@ -49,8 +49,8 @@ def test_the_default_takes_the_step_in_before_it_weighs() -> None:
     method = create_method("softmatch")
     method(nn.Identity(), batch)
     largest = batch.weak.softmax(1).amax(1)
-    assert method.mean_gain.item() == pytest.approx(0.001 * (largest.mean().item() - 0.2), rel=1e-5)
-    assert method.variance.item() == pytest.approx(0.999 + 0.001 * largest.var().item(), rel=1e-6)
+    assert method.weights.mean_gain.item() == pytest.approx(0.001 * (largest.mean().item() - 0.2), rel=1e-5)
+    assert method.weights.variance.item() == pytest.approx(0.999 + 0.001 * largest.var().item(), rel=1e-6)
 
 
 def test_a_step_of_one_instance_leaves_the_variance() -> None:
@@ -62,7 +62,7 @@ def test_a_step_of_one_instance_leaves_the_variance() -> None:
     )
     method = create_method("softmatch")
     assert method(nn.Identity(), batch)["loss"].isfinite()
-    assert method.variance == 1 and method.mean_gain > 0
+    assert method.weights.variance == 1 and method.weights.mean_gain > 0
 
 
 def test_equal_certainty_is_trusted_however_small_the_variance() -> None:
@@ -70,8 +70,8 @@ def test_equal_certainty_is_trusted_however_small_the_variance() -> None:
     batch = replace(batch, weak=100 * batch.weak)
     batch.weak[0] = 0.0  # one that is not certain at all
     method = create_method("softmatch")
-    method.variance.zero_()
-    method.mean_gain.fill_(1 - 1 / 3 + 1e-6)
+    method.weights.variance.zero_()
+    method.weights.mean_gain.fill_(1 - 1 / 3 + 1e-6)
     certain = replace(batch, weak=200 * nn.functional.one_hot(batch.weak.argmax(1), 3).float())
     assert (method(nn.Identity(), certain)["trust"] > 0.99).all()
     trust = method(nn.Identity(), batch)["trust"]
@@ -96,7 +96,7 @@ def test_a_new_method_resumes_from_a_state_with_alignment() -> None:
     fresh.load_state_dict(method.state_dict())  # before the first step there is nothing to take over
     method(nn.Identity(), batch)
     fresh.load_state_dict(method.state_dict())
-    assert torch.equal(fresh.class_gain, method.class_gain) and fresh.class_gain.shape == (3,)
+    assert torch.equal(fresh.weights.class_gain, method.weights.class_gain) and fresh.weights.class_gain.shape == (3,)
     assert torch.equal(fresh(nn.Identity(), batch)["trust"], method(nn.Identity(), batch)["trust"])
 
 

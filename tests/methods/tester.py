@@ -24,7 +24,8 @@ def loss_and_gradients(method: nn.Module, batch: BagBatch) -> tuple[Tensor, Tens
     """Loss, and its gradients with respect to the weak and the strong logits (the model is the identity)."""
     assert batch.strong is not None
     weak, strong = (x.detach().clone().requires_grad_() for x in (batch.weak, batch.strong))
-    loss = method(nn.Identity(), replace(batch, weak=weak, strong=strong))["loss"]
+    generator = torch.Generator().manual_seed(0)  # the same random numbers at every call
+    loss = method(nn.Identity(), replace(batch, weak=weak, strong=strong, generator=generator))["loss"]
     loss.backward()
     return loss.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in (weak, strong))
 
@@ -40,7 +41,7 @@ class MethodTester:
     """Accuracy on a small separable problem."""
 
     def reference(self, batch: BagBatch, numbers: dict[str, Any], **frozen: Any) -> Tensor:
-        plain = getattr(reference.methods, self.name)
+        plain = getattr(reference.methods, self.name.replace("-", "_"))
         views = (batch.weak.double(), batch.strong.double())
         known = (batch.proportions.double(), batch.is_labelled, batch.labels)
         return plain(*views, batch.bag_index, *known, **numbers, **frozen)
@@ -96,6 +97,7 @@ class MethodTester:
         permuted = replace(
             batch,
             **{name: getattr(batch, name)[order] for name in ("weak", "strong", "bag_index", "labels")},
+            step_rows=order,
         )
         for numbers in self.variants:
             loss, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)

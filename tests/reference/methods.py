@@ -1,5 +1,7 @@
 """Each method's loss from logits, in plain loops. ``frozen`` fixes pseudo-labels and weights at given values."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -124,3 +126,46 @@ def rot(
             else:
                 instance_loss = instance_loss - (plan[j] * S[j].log()).sum()
     return alpha * bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + (1 - alpha) * instance_loss / n
+
+
+def llp_vat(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    noise: Tensor,
+    progress: float,
+    frozen: tuple[Tensor, Tensor] | None = None,
+    consistency_weight=0.05,
+    ramp_up_share=0.4,
+    eps=6.0,
+    xi=1e-2,  # logits that are linear in the input have no error from a finite step
+    bag_weighting="equal",
+) -> Tensor:
+    """For a model that returns its input: there the Hessian of KL(p || q) is diag p - p p^T.
+
+    ``frozen`` are the perturbations and the predictions to be kept.
+    """
+    P = softmax(weak)
+    length = eps * math.sqrt(weak.shape[1] / 3072)
+    consistency = torch.zeros((), dtype=P.dtype)
+    for j in range(len(P)):
+        if frozen is None:
+            target = P[j].detach()
+            start = noise[j] / noise[j].norm()
+            gradient = (target.diag() - torch.outer(target, target)) @ start
+            direction = gradient / gradient.norm() if gradient.norm() > 0 else start
+            perturbation = length * direction
+        else:
+            perturbation, target = frozen[0][j], frozen[1][j]
+        Q = softmax((weak[j] + perturbation)[None])[0]
+        for c in range(P.shape[1]):
+            consistency = consistency + target[c] * (target[c].log() - Q[c].log())
+    weight = consistency_weight
+    if progress < ramp_up_share:
+        weight *= math.exp(-5 * (1 - progress / ramp_up_share) ** 2)
+    bags = rows_of_bags(bag_index, len(p))
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + weight * consistency / len(P)

@@ -1,9 +1,10 @@
 """The mathematics of learning from label proportions as pure functions of tensors or arrays."""
 
+from torchllp.functional.adversarial import adversarial_perturbation, unit_length
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
-from torchllp.functional.probabilities import entropy, log_probabilities
+from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
 from torchllp.functional.reductions import (
     bag_entropy,
@@ -16,6 +17,7 @@ from torchllp.functional.reductions import (
 from torchllp.functional.transport import bag_transport
 
 __all__ = [
+    "adversarial_perturbation",
     "assign_labels",
     "bag_entropy",
     "bag_log_normalize",
@@ -32,9 +34,11 @@ __all__ = [
     "log_mean_probability",
     "log_probabilities",
     "matching_offsets",
+    "prediction_kl",
     "proportion_kl",
     "proportion_loss",
     "truncated_gaussian",
     "uniform_alignment",
+    "unit_length",
     "whole_counts",
 ]

@@ -20,3 +20,12 @@ def entropy(log_p: Tensor) -> Tensor:
     tensor([0.6931, 0.3251])
     """
     return -(log_p.exp() * log_p).sum(1)
+
+
+def prediction_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of the prediction ``q`` from ``p``, one value an instance, ``[N]``.
+
+    >>> prediction_kl(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log())
+    tensor([0.5108])
+    """
+    return (log_p.exp() * (log_p - log_q)).sum(1)

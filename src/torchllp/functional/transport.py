@@ -27,13 +27,23 @@ def bag_transport(
     """
     num_bags = len(counts)
     counts = counts.to(log_p.dtype)
-    is_known = (counts > 0).any(1, keepdim=True)
     log_counts, log_kernel = counts.log(), log_p / eps
-    scaled, rows = log_kernel, torch.zeros_like(log_p[:, :1])
-    for _ in range(rounds):
-        columns = log_counts - bag_logsumexp(log_kernel + rows, bag_index, num_bags)
-        scaled = log_kernel + torch.where(is_known, columns, 0.0).index_select(0, bag_index)
-        rows = -scaled.logsumexp(1, keepdim=True)
-    plan = scaled.softmax(1)
+    is_known = (counts > 0).any(1, keepdim=True)
+    unscaled = torch.where(is_known, -torch.inf, 0.0).to(log_p.dtype).expand_as(counts)
+
+    def scale(columns: Tensor) -> Tensor:
+        """The plan of these column scalings (in the log domain), its rows scaled to 1."""
+        columns = torch.where(counts > 0, columns, unscaled)
+        scaled = log_kernel + columns.index_select(0, bag_index)
+        plan = (scaled - scaled.amax(1, keepdim=True)).exp_()
+        return plan.div_(plan.sum(1, keepdim=True))  # softmax; torch's own takes five times as long for ten classes
+
+    columns = log_counts - bag_logsumexp(log_kernel, bag_index, num_bags)
+    plan = scale(columns)
+    for _ in range(rounds - 1):
+        # No plain sum can vanish here: where columns sum to m, rows sum to the bag's size M at most, so that after rows
+        # are scaled a column still has m / M.
+        columns = columns + log_counts - bag_sum(plan, bag_index, num_bags).log()
+        plan = scale(columns)
     column_error = torch.where(is_known, bag_sum(plan, bag_index, num_bags) - counts, 0.0).abs().amax()
     return plan, column_error

@@ -13,6 +13,7 @@ METHODS = Registry(
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "llp-vat": Entry("torchllp.methods.llp_vat:LLPVAT", "LLP-VAT: bag loss + virtual adversarial training"),
         "rot": Entry(
             "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
         ),
@@ -26,7 +27,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'rot', 'softmatch', 'supervised']
+    ['ahil', 'dllp', 'llp-vat', 'rot', 'softmatch', 'supervised']
     """
     return METHODS.names()
 

@@ -1,14 +1,14 @@
 """L2P-AHIL: the bag loss plus pseudo-labels, each trusted by its dual entropy weight."""
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import bag_logsumexp, dual_entropy_weight, log_probabilities
+from torchllp.functional import bag_logsumexp, log_probabilities
 from torchllp.methods.method import Method
-from torchllp.methods.terms import bag_term, check_bag_weighting
+from torchllp.methods.pseudo_labels import likeliest_labels
+from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.weights import dual_entropy_weights
 
 
 class AHIL(Method):
@@ -51,20 +51,11 @@ class AHIL(Method):
         logsumexp = bag_logsumexp(log_p, batch.bag_index, len(batch.proportions))  # of each bag and class, used twice
 
         bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, logsumexp)  # Eq. 2-3
-        with torch.no_grad():
-            label = log_p.argmax(1)  # Eq. 4
-            trust = dual_entropy_weight(  # Eq. 6-10
-                log_p,
-                label,
-                batch.bag_index,
-                batch.proportions,
-                beta_bag=self.beta_bag,
-                beta_instance=self.beta_instance,
-                is_labelled=batch.is_labelled,
-                logsumexp=logsumexp,
-            )
-        cross_entropy = nll_loss(log_p_strong, label, reduction="none")
-        instance_loss = (trust * cross_entropy).sum() / batch.num_instances  # Eq. 5
+        label = likeliest_labels(log_p)  # Eq. 4
+        trust = dual_entropy_weights(  # Eq. 6-10
+            log_p, label, batch, beta_bag=self.beta_bag, beta_instance=self.beta_instance, logsumexp=logsumexp
+        )
+        instance_loss = instance_term(log_p_strong, label, batch, trust)  # Eq. 5
         return {
             "loss": bag_loss + self.instance_weight * instance_loss,  # Eq. 1
             "bag_kl": bag_kl,

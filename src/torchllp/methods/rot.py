@@ -1,13 +1,14 @@
 """ROT: the bag loss plus pseudo-labels that optimal transport makes agree with the bag's proportions."""
 
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import bag_sizes, bag_transport, log_probabilities
+from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
-from torchllp.methods.terms import bag_term, check_bag_weighting
+from torchllp.methods.pseudo_labels import likeliest_labels, transported_labels
+from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.weights import known_bags
 from torchllp.registry import unknown_name
 
 
@@ -52,14 +53,13 @@ class ROT(Method):
         log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
 
         bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
-        is_known = batch.is_labelled[:, None]
-        sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
-        counts = (batch.proportions * sizes[:, None]).where(is_known, 0.0)
-        plan, column_error = bag_transport(log_p.detach(), batch.bag_index, counts, eps=self.eps, rounds=self.rounds)
-        label = plan.argmax(1)
-        target = one_hot(label, plan.shape[1]) if self.targets == "hard" else plan
-        target = target * is_known.index_select(0, batch.bag_index)  # no counts, no transport, no target
-        instance_loss = -(target * log_p_strong).sum() / batch.num_labelled_instances
+        plan, column_error = transported_labels(log_p, batch, eps=self.eps, rounds=self.rounds)
+        label = likeliest_labels(plan)
+        target = label if self.targets == "hard" else plan
+        # No counts, no transport, no target: the others are the instances that the mean is over.
+        instance_loss = instance_term(
+            log_p_strong, target, batch, known_bags(batch), num_instances=batch.num_labelled_instances
+        )
         return {
             "loss": self.alpha * bag_loss + (1 - self.alpha) * instance_loss,
             "bag_kl": bag_kl,

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
 from torchllp.functional import bag_sizes, log_mean_probability, proportion_kl, proportion_loss
@@ -31,3 +32,22 @@ def bag_term(
     else:
         total = loss.sum() / batch.num_bags
     return total, proportion_kl(proportions, log_mean.detach()).sum() / batch.num_bags
+
+
+def instance_term(
+    log_p: Tensor,
+    target: Tensor,
+    batch: BagBatch,
+    weight: Tensor | None = None,
+    *,
+    num_instances: float | Tensor | None = None,
+) -> Tensor:
+    """The instance-level loss (Eq. 5): the mean over all instances of weight times cross-entropy.
+
+    ``log_p [N, C]`` is usually of the strong view; ``target`` is a class an instance, ``[N]``, or a distribution over
+    the classes, ``[N, C]``; ``num_instances`` is what the sum is divided by, if not the batch's.
+    """
+    cross_entropy = -(target * log_p).sum(1) if target.ndim == 2 else nll_loss(log_p, target, reduction="none")
+    if weight is not None:
+        cross_entropy = weight * cross_entropy
+    return cross_entropy.sum() / (batch.num_instances if num_instances is None else num_instances)

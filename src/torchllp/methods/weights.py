@@ -1,0 +1,97 @@
+"""Ways to weigh pseudo-labels, ``[N]`` values in [0, 1]; no gradient flows through them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchllp.batch import BagBatch
+from torchllp.errors import LLPError
+from torchllp.functional import dual_entropy_weight, truncated_gaussian, uniform_alignment
+
+
+@torch.no_grad()
+def dual_entropy_weights(
+    log_p: Tensor,
+    label: Tensor,
+    batch: BagBatch,
+    *,
+    beta_bag: float | None,
+    beta_instance: float | None,
+    logsumexp: Tensor | None = None,
+) -> Tensor:
+    """AHIL's: the weight of the label's class in its bag times that of the instance (Eq. 6-10); None leaves one out."""
+    return dual_entropy_weight(
+        log_p,
+        label,
+        batch.bag_index,
+        batch.proportions,
+        beta_bag=beta_bag,
+        beta_instance=beta_instance,
+        is_labelled=batch.is_labelled,
+        logsumexp=logsumexp,
+    )
+
+
+def known_bags(batch: BagBatch) -> Tensor:
+    """1 for the instances of bags whose proportions are known, 0 for the others."""
+    return batch.is_labelled.index_select(0, batch.bag_index).float()
+
+
+class ConfidenceWeights(nn.Module):
+    """SoftMatch's: a truncated Gaussian of the confidence, by its running mean and variance over all instances.
+
+    Args:
+        ema_decay: how much of the running mean and variance a step keeps (m).
+        n_sigma: how fast the weight falls below the mean; larger trusts less.
+        align: True weighs predictions aligned to the uniform distribution of classes (UA).
+    """
+
+    mean_gain: Tensor
+    variance: Tensor
+    class_gain: Tensor
+
+    def __init__(self, *, ema_decay: float, n_sigma: float, align: bool) -> None:
+        super().__init__()
+        if not 0 < ema_decay < 1:
+            raise LLPError(f"ema_decay must be between 0 and 1, not {ema_decay}")
+        if not n_sigma > 0:
+            raise LLPError(f"n_sigma must be above 0, not {n_sigma}")
+        self.ema_decay = ema_decay
+        self.n_sigma = n_sigma
+        self.align = align
+        # Means start at 1/C, and C is known at the first step only: so they are kept less 1/C.
+        self.register_buffer("mean_gain", torch.tensor(0.0))
+        self.register_buffer("variance", torch.tensor(1.0))
+        if align:
+            self.register_buffer("class_gain", torch.empty(0))  # [C] from the first step on
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **others: Any) -> None:
+        if self.align and prefix + "class_gain" in state_dict:
+            self.class_gain.resize_(state_dict[prefix + "class_gain"].shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **others)
+
+    @torch.no_grad()
+    def forward(self, log_p: Tensor, batch: BagBatch) -> Tensor:
+        """The weights; the running statistics take the step in first."""
+        uniform = 1 / log_p.shape[1]
+        count = batch.reduce(log_p.new_full((), len(log_p)))  # of instances, on all processes
+        if self.align:
+            if not len(self.class_gain):
+                self.class_gain.resize_(log_p.shape[1]).zero_()
+            class_mean = batch.reduce(log_p.exp().sum(0)) / count
+            log_p = uniform_alignment(log_p, uniform + self._update(self.class_gain, class_mean - uniform))
+        confidence = log_p.amax(1).exp()
+        step_mean = batch.reduce(confidence.sum()) / count
+        squares = batch.reduce((confidence - step_mean).square().sum())
+        mean = uniform + self._update(self.mean_gain, step_mean - uniform)
+        # One instance has no unbiased variance: the running one then stays.
+        step_variance = torch.where(count > 1, squares / (count - 1).clamp(min=1), self.variance)
+        variance = self._update(self.variance, step_variance)
+        return truncated_gaussian(confidence, mean, variance, self.n_sigma)
+
+    def _update(self, running: Tensor, of_step: Tensor) -> Tensor:
+        """Move a running value towards the step's; the result has the step's precision, which the buffer may lack."""
+        updated = self.ema_decay * running.to(of_step.dtype) + (1 - self.ema_decay) * of_step
+        running.copy_(updated)
+        return updated
