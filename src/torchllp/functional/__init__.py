@@ -3,6 +3,7 @@
 from torchllp.functional.adversarial import adversarial_perturbation, unit_length
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
+from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
@@ -28,12 +29,15 @@ __all__ = [
     "bag_transport",
     "bag_weight",
     "concentration",
+    "contrast_accuracy",
+    "contrast_log_probabilities",
     "dual_entropy_weight",
     "entropy",
     "instance_weight",
     "log_mean_probability",
     "log_probabilities",
     "matching_offsets",
+    "nt_xent",
     "prediction_kl",
     "proportion_kl",
     "proportion_loss",

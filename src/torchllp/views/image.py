@@ -17,7 +17,26 @@ from torchllp.views.parameters import StrongParameters, StrongPlan, WeakParamete
 
 
 @dataclass(frozen=True)
-class ImageViews:
+class NormalisedImages:
+    """What all views of images end with: levels from 0 to 255 as a model is given them."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def plain(self, images: Tensor) -> Tensor:
+        """No augmentation, for evaluation: (x / 255 - mean) / std."""
+        num_channels = images.shape[1]
+        if not num_channels == len(self.mean) == len(self.std):
+            raise LLPError(
+                f"images of {num_channels} channels need a mean and a std for each of them, "
+                f"not mean={self.mean} and std={self.std}"
+            )
+        mean, std = _normalisation(self.mean, self.std, images.device)
+        return images.float().sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class ImageViews(NormalisedImages):
     """Views of uint8 images [N, C, H, W] of 1 or 3 channels, as normalised float32 of the same shape.
 
     Weak: crop out of the image reflect-padded by min(4, ceil(side / 8)); then `flip` (p 0.5, only where left and right
@@ -42,8 +61,6 @@ class ImageViews:
     torch.Size([2, 1, 8, 8])
     """
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     flip: bool = False
     translate: bool = False
     randaugment: Literal["random", "fixed"] = "random"
@@ -79,17 +96,6 @@ class ImageViews:
                 images.index_copy_(0, group.members, KERNELS[group.kernel](members, *group.arguments))
         with record_function("view/cutout"):
             return self.plain(cutout(images, plan.cut_centre, plan.cut_side))
-
-    def plain(self, images: Tensor) -> Tensor:
-        """No augmentation, for evaluation: (x / 255 - mean) / std."""
-        num_channels = images.shape[1]
-        if not num_channels == len(self.mean) == len(self.std):
-            raise LLPError(
-                f"images of {num_channels} channels need a mean and a std for each of them, "
-                f"not mean={self.mean} and std={self.std}"
-            )
-        mean, std = _normalisation(self.mean, self.std, images.device)
-        return images.float().sub_(mean).div_(std)
 
 
 def _crop(images: Tensor, weak: WeakParameters) -> Tensor:
