@@ -282,7 +282,7 @@ def test_first_weights_from_another_run(finished: Run, tmp_path: Path) -> None:
     model = create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
     head = model.head.weight.clone()  # pyrefly: ignore
     others = replace(load_dataset("digits"), class_names=tuple("abcdefghij"))
-    job._initialize(model, finished, others)
+    job.initialize(model, finished, others)
     assert torch.equal(model.head.weight, head)  # of other classes, though as many
     assert torch.equal(model.body[0].weight, finished.load_model().body[0].weight)
 

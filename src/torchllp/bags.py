@@ -182,6 +182,22 @@ class Bags:
         )
 
     @classmethod
+    def unlabelled(cls, num_instances: int, *, class_names: Sequence[str] = ("0", "1")) -> "Bags":
+        """Every instance a bag of its own of which nothing is known: for methods that learn without any labels.
+
+        >>> Bags.unlabelled(3)
+        Bags(3 bags of 1 instances, 3 unlabelled, 3 instances, 2 classes)
+        """
+        everyone = np.arange(num_instances)
+        return cls(
+            bag_of=everyone,
+            bag_ids=everyone,
+            proportions=np.zeros((num_instances, len(class_names))),
+            is_labelled=np.zeros(num_instances, dtype=bool),
+            class_names=tuple(class_names),
+        )
+
+    @classmethod
     def random(
         cls, labels: np.ndarray, bag_size: int, seed: int, *, class_names: Sequence[str] | None = None
     ) -> "Bags":

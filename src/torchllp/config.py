@@ -21,7 +21,9 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class DataConfig(Section):
+class NamedData(Section):
+    """A data set of ours."""
+
     dataset: str = "digits"
     """Data set (see `llp datasets`)."""
     data_dir: str | None = None
@@ -30,6 +32,9 @@ class DataConfig(Section):
     """Fetch the files of the data set if they are missing."""
     split: Literal["paper", "500-100"] | None = None
     """Training and test images a class of mini-imagenet: 80 and 20 (the default), or 500 and 100."""
+
+
+class DataConfig(NamedData):
     bags: str = "random"
     """The table of your bags (CSV, Parquet), or how bags are made from labels: random (the paper's), dirichlet (class
     shares of their own), cluster (similar instances), by-feature (like values of --bag-column) or natural (equal ones).
@@ -46,7 +51,7 @@ class DataConfig(Section):
     """Share of bags held out to choose the epoch by. Default: the larger of 10 % and 3 bags, none of fewer than 20."""
 
 
-class OwnConfig(Section):
+class OwnInstances(Section):
     """Instances of the user's own, in place of a named data set."""
 
     instances: str | None = None
@@ -55,8 +60,6 @@ class OwnConfig(Section):
     """Precomputed features (.npy, .npz or a table), row by row those of --instances, whose columns are then none."""
     images: str | None = None
     """Folder of your images: one sub-folder a bag, or with --path-column the folder that its paths start from."""
-    test: str | None = None
-    """Labelled instances to test on: a table like --instances, or a folder with one sub-folder of images a class."""
     bag_column: tuple[str, ...] = ("bag",)
     """Column with the bag's id, in both tables; repeat it if several columns together are the id."""
     label_column: str | None = None
@@ -73,6 +76,22 @@ class OwnConfig(Section):
     """Height and width that your images are brought to."""
     flip: bool = False
     """Whether your images may be mirrored left to right."""
+
+    @property
+    def is_given(self) -> bool:
+        return self.instances is not None or self.images is not None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the instances are rows of features, not images."""
+        return self.is_given and self.images is None and self.path_column is None
+
+
+class OwnConfig(OwnInstances):
+    """Instances of the user's own and the table of their bags."""
+
+    test: str | None = None
+    """Labelled instances to test on: a table like --instances, or a folder with one sub-folder of images a class."""
     class_column: tuple[str, ...] = ()
     """Column of a class in the bag table; can be repeated. Default: all but the id and the size."""
     size_column: str | None = None
@@ -83,15 +102,6 @@ class OwnConfig(Section):
     """Rescale bags whose classes do not sum to what they should, instead of refusing them."""
     unlabelled: Literal["keep", "drop"] | None = None
     """What to do with instances whose bag is not in the bag table. Default: refuse."""
-
-    @property
-    def is_given(self) -> bool:
-        return self.instances is not None or self.images is not None
-
-    @property
-    def is_table(self) -> bool:
-        """Whether the instances are rows of features, not images."""
-        return self.is_given and self.images is None and self.path_column is None
 
 
 class Named(Section):
@@ -151,6 +161,8 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     init_from: str | None = None
     """Run whose weights are the first ones."""
+    freeze: bool = False
+    """Train a new head alone, on the features of the run in `init_from`, computed once."""
 
     def to_toml(self) -> str:
         """This config as TOML, whole; values that are None are left out.

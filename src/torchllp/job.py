@@ -25,9 +25,12 @@ from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.evaluate import predict
+from torchllp.engine.frozen import freeze
 from torchllp.engine.precision import pick_device
+from torchllp.engine.process import seeded
 from torchllp.engine.tensorboard import TensorBoardLog
 from torchllp.engine.train import Observer, Outcome, Row, State, train
+from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
 from torchllp.functional.assignment import matching_offsets
@@ -54,6 +57,7 @@ class Job:
     train_bags: Bags
     held_out: Bags | None
     model: nn.Module
+    """The whole classifier; with ``freeze`` all but its head stays as it is."""
     method: Method
 
     @classmethod
@@ -70,20 +74,16 @@ class Job:
         ``first_weights`` False ignores ``init_from``: a checkpoint will replace the weights, and that run may be gone.
         """
         pick_device(config.compute.device)
+        if config.freeze and config.init_from is None:
+            raise LLPError("there is nothing to freeze: say by `init_from` which run has learnt the features")
         data, bags, train_bags, held_out = load_supervision(config, bags, progress)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed_of("first weights", config.seed))
-            model = create_model(
-                config.model.name,
-                num_classes=len(data.class_names),
-                input_shape=data.input_shape,
-                **config.model.options,
-            )
-            method = create_method(config.method.name, **config.method.options)
+        model, method = create(config, num_classes=len(data.class_names), input_shape=data.input_shape)
+        if not method.learns_classes:
+            raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         if method.uses_labels and data.train.labels is None:
             raise LLPError(f"{config.method.name} needs the labels of the training instances, and there are none")
         if config.init_from is not None and first_weights:
-            _initialize(model, Run.open(Path(config.init_from)), data)
+            initialize(model, Run.open(Path(config.init_from)), data)
         return cls(config, data, bags, train_bags, held_out, model, method)
 
     @classmethod
@@ -93,13 +93,96 @@ class Job:
         job = cls.prepare(run.config, bags_of(run), first_weights=not begun, progress=progress)
         if run.data_file.is_file():
             check_inputs(run, job.data, labels=job.method.uses_labels)
+        if begun and run.config.freeze:
+            run.load_frozen(job.model)
         return job
 
+    def write_inputs(self, run: Run) -> None:
+        """Write what is trained on, before training."""
+        write_atomically(run.bags_file, self.bags.to_bytes())
 
-def start(config: Config, path: Path, *, overwrite: bool = False, observer: Observer | None = None) -> Run:
+    def log(self) -> None:
+        """Say what is trained on, and what a user should know of it."""
+        log.info("%s on %s: %r", self.config.method.name, self.data.name, self.bags)
+        log_data(self.data)
+        if self.data.test is self.data.train and not self.method.uses_labels:
+            log.info(
+                "no other instances have labels: accuracy is that of the training instances, whose labels are not used"
+            )
+        for finding in check_bags(self.bags, self.data.train.inputs.numpy()):
+            if finding.level != "fine":
+                log.warning("%s: %s: %s", finding.subject, finding.value, finding.meaning)
+        if self.config.init_from is not None:
+            what = "all but the head, which alone is trained," if self.config.freeze else "first weights"
+            log.info("%s from %s", what, self.config.init_from)
+        if self.held_out is None:
+            log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
+        else:
+            log.info("%d of %d bags are held out to choose the epoch by", len(self.held_out), len(self.bags))
+
+    def train(self, run: Run, observer: Observer, state: State | None) -> tuple[Outcome, nn.Module]:
+        """Train, and return what came out with the whole classifier."""
+        arguments: dict[str, Any] = {
+            "held_out": self.held_out,
+            "recipe": self.config.recipe,
+            "compute": self.config.compute,
+            "seed": self.config.seed,
+            "observer": observer,
+            "state": state,
+        }
+        if not self.config.freeze:
+            outcome = train(self.model, self.method, self.data, self.train_bags, **arguments)
+            return outcome, outcome.model
+        frozen, features = freeze(self.model, self.data, self.config.compute)
+        run.save_frozen(frozen)
+        with seeded("first weights", self.config.seed):
+            head = frozen.new_head()
+        outcome = train(head, self.method, features, self.train_bags, **arguments)
+        return outcome, frozen.classifier(outcome.model.state_dict()).to(pick_device(self.config.compute.device))
+
+    def describe(self, model: nn.Module) -> dict[str, Any]:
+        """What ``model.json`` says besides the model and the data."""
+        return {"match_totals": _match_totals(self, model), "bags": self.bags.content_hash}
+
+    def summarize(self, rows: list[Row], chosen: Row | None) -> dict[str, Any]:
+        """The result: accuracy at the last epoch, at the chosen one and at the oracle's."""
+        epochs = {"last": rows[-1]}
+        if chosen is not None:
+            epochs["chosen"] = chosen
+        if "test/accuracy" in rows[-1]:
+            epochs["oracle"] = max(rows, key=lambda row: row["test/accuracy"])
+        return {
+            "tests_on": self.data.tests_on,
+            "bag_size": self.bags.size_range,
+            "num_bags": len(self.bags),
+            "num_held_out": 0 if self.held_out is None else len(self.held_out),
+            "bags": self.bags.content_hash,
+            "epoch": {name: row["epoch"] for name, row in epochs.items()},
+            "accuracy": {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row},
+            "metrics": epochs,
+        }
+
+
+def create(config: Config, *, num_classes: int, input_shape: tuple[int, ...]) -> tuple[nn.Module, Method]:
+    """The model of a config with its first weights, and the method."""
+    with seeded("first weights", config.seed):
+        model = create_model(
+            config.model.name, num_classes=num_classes, input_shape=input_shape, **config.model.options
+        )
+    return model, create_method(config.method.name, **config.method.options)
+
+
+def start(
+    config: Config,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    kind: type[Job] = Job,
+) -> Run:
     """Train by ``config`` into a new run at ``path``."""
     config, observer = _resolve(config), observer or Observer()
-    job = Job.prepare(config, progress=observer.on_images)  # before anything is written
+    job = kind.prepare(config, progress=observer.on_images)  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
         _execute(run, job, observer)
@@ -125,17 +208,17 @@ def _resolve(config: Config) -> Config:
     return Config.layered(config.model_dump(), layer)
 
 
-def resume(path: Path, *, observer: Observer | None = None) -> Run:
+def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Job) -> Run:
     """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
     run = Run.open(path)
     with run.lock():
         if not run.is_finished:
             observer = observer or Observer()
-            _execute(run, Job.of(run, observer.on_images), observer)
+            _execute(run, kind.of(run, observer.on_images), observer)
     return run
 
 
-def _initialize(model: nn.Module, source: Run, data: Dataset) -> None:
+def initialize(model: nn.Module, source: Run, data: Dataset) -> None:
     """Take the trained weights of another run; its head only where it has the same classes."""
     before = read_json(source.data_file)["encoder"]
     columns = None if before is None else TableEncoder.from_json(before).column_names
@@ -171,13 +254,19 @@ class _Recorder(Observer):
 
 def epoch_line(row: Row) -> str:
     """An epoch's metrics in one line of plain text."""
-    shown = ("train/loss", "train/bag_kl", "train/trust", "held_out/bag_kl", "test/accuracy")
+    shown = (
+        "train/loss",
+        "train/bag_kl",
+        "train/trust",
+        "train/contrast_accuracy",
+        "held_out/bag_kl",
+        "test/accuracy",
+    )
     parts = [f"{name} {row[name]:.4f}" for name in shown if name in row]
     return "  ".join([f"epoch {row['epoch']:4.0f}", *parts, f"{row['seconds']:.1f} s"])
 
 
 def _execute(run: Run, job: Job, observer: Observer) -> None:
-    config = job.config
     handler = logging.FileHandler(run.log_file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
@@ -185,97 +274,77 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
     try:
         state, metrics_bytes = run.load_checkpoint()
         if state is None:
-            write_atomically(run.bags_file, job.bags.to_bytes())
+            job.write_inputs(run)
             run.write_json(run.data_file, job.data.description)
-            run.write_json(run.env_file, environment(config))
+            run.write_json(run.env_file, environment(job.config))
         else:
             log.info("continuing after epoch %d", state["epochs_done"])
-        _log_job(job)
+        job.log()
         with open(run.metrics_file, "ab") as metrics:
             metrics.truncate(metrics_bytes)  # rows of an epoch whose checkpoint was never finished
             metrics.seek(0, os.SEEK_END)
             recorder = _Recorder(run, metrics, (state["epochs_done"] if state else 0) + 1, observer)
-            outcome = train(
-                job.model,
-                job.method,
-                job.data,
-                job.train_bags,
-                held_out=job.held_out,
-                recipe=config.recipe,
-                compute=config.compute,
-                seed=config.seed,
-                observer=recorder,
-                state=state,
-            )
+            outcome, model = job.train(run, recorder, state)
             recorder.tensorboard.close()
-        _finish(run, job, outcome)
+        _finish(run, job, outcome, model)
     finally:
         log.removeHandler(handler)
         handler.close()
 
 
-def _log_job(job: Job) -> None:
-    log.info("%s on %s: %r", job.config.method.name, job.data.name, job.bags)
-    for note in job.data.notes:
+def log_data(data: Dataset) -> None:
+    for note in data.notes:
         log.info(note)
-    if job.data.encoder is not None:
-        log.info(job.data.encoder.summary)
-    if job.data.test is job.data.train and not job.method.uses_labels:
-        log.info(
-            "no other instances have labels: accuracy is that of the training instances, whose labels are not used"
-        )
-    for finding in check_bags(job.bags, job.data.train.inputs.numpy()):
-        if finding.level != "fine":
-            log.warning("%s: %s: %s", finding.subject, finding.value, finding.meaning)
-    for warning in job.data.warnings:
+    if data.encoder is not None:
+        log.info(data.encoder.summary)
+    for warning in data.warnings:
         log.warning(warning)
-    if job.config.init_from is not None:
-        log.info("first weights from %s", job.config.init_from)
-    if job.held_out is None:
-        log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(job.bags))
-    else:
-        log.info("%d of %d bags are held out to choose the epoch by", len(job.held_out), len(job.bags))
 
 
-def _finish(run: Run, job: Job, outcome: Outcome) -> None:
+def _finish(run: Run, job: Job, outcome: Outcome, model: nn.Module) -> None:
     """Write the trained model and the summary, the summary last: it marks the run as finished."""
-    config, state = job.config, outcome.state
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in outcome.model.state_dict().items()}
+    config, data, state = job.config, job.data, outcome.state
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_atomically(run.model_file, save(tensors))
-    chosen = state["chosen"]
-    run.write_json(
-        run.description_file,
-        {
-            "torchllp": version("torchllp"),
-            "model": {
-                "name": config.model.name,
-                "options": config.model.options,
-                "num_classes": len(job.data.class_names),
-                "input_shape": list(job.data.input_shape),
-            },
-            "data": {
-                "dataset": job.data.name,
-                "warnings": list(job.data.warnings),
-                "class_names": list(job.data.class_names),
-                "input": "uint8" if job.data.is_images else "float32",
-                "mean": list(job.data.mean),
-                "std": list(job.data.std),
-            },
-            "match_totals": _match_totals(job, outcome),
-            "weights": {
-                "kind": "moving average",
-                "epoch_is": "chosen" if chosen else "last",
-                "epoch": chosen["row"]["epoch"] if chosen else state["epochs_done"],
-            },
-            "method": config.method.model_dump(),
-            "bags": job.bags.content_hash,
+    chosen = outcome.chosen
+    description = {
+        "torchllp": version("torchllp"),
+        "model": {
+            "name": config.model.name,
+            "options": config.model.options,
+            "num_classes": max(2, len(data.class_names)),
+            "input_shape": list(data.input_shape),
         },
-    )
-    run.write_json(run.summary_file, summarize(run.metrics(), chosen and chosen["row"], job))
+        "data": {
+            "dataset": data.name,
+            "warnings": list(data.warnings),
+            "class_names": list(data.class_names),
+            "input": "uint8" if data.is_images else "float32",
+            "mean": list(data.mean),
+            "std": list(data.std),
+        },
+        "weights": {
+            "kind": "moving average",
+            "epoch_is": "chosen" if chosen else "last",
+            "epoch": chosen["epoch"] if chosen else state["epochs_done"],
+        },
+        "method": config.method.model_dump(),
+    }
+    run.write_json(run.description_file, description | job.describe(model))
+    rows = run.metrics()
+    summary = {
+        "dataset": data.name,
+        "method": config.method.model_dump(),
+        "model": config.model.model_dump(),
+        "seed": config.seed,
+        "steps": rows[-1]["steps"],
+        "seconds": sum(row["seconds"] for row in rows),
+    }
+    run.write_json(run.summary_file, summary | job.summarize(rows, chosen))
     log.info("finished: %s", run.path)
 
 
-def _match_totals(job: Job, outcome: Outcome) -> dict[str, Any]:
+def _match_totals(job: Job, model: nn.Module) -> dict[str, Any]:
     """Offsets of the classes' log-probabilities with which the totals of bags are met, of held-out ones if possible."""
     bags, of = (job.train_bags, "training bags") if job.held_out is None else (job.held_out, "held-out bags")
     expected = bags.class_shares * min(bags.sizes.sum(), MATCHED_INSTANCES)
@@ -284,34 +353,10 @@ def _match_totals(job: Job, outcome: Outcome) -> dict[str, Any]:
     bags = bags.select(np.flatnonzero(bags.is_labelled))
     generator = np.random.default_rng(seed_of("match totals", job.config.seed))
     rows = generator.permutation(bags.members)[:MATCHED_INSTANCES]
-    log_p = predict(outcome.model, outcome.views, job.data.train.inputs, torch.from_numpy(rows)).cpu().numpy()
+    views = views_of(job.data, job.config.recipe)
+    log_p = predict(model, views, job.data.train.inputs, torch.from_numpy(rows)).cpu().numpy()
     offsets = matching_offsets(log_p, bags.class_shares * len(rows))
     return {"of": of, "offsets": offsets.tolist()}
-
-
-def summarize(rows: list[Row], chosen: Row | None, job: Job) -> dict[str, Any]:
-    """The result of a run: accuracy at the last epoch, at the chosen one and at the oracle's."""
-    epochs = {"last": rows[-1]}
-    if chosen is not None:
-        epochs["chosen"] = chosen
-    if "test/accuracy" in rows[-1]:
-        epochs["oracle"] = max(rows, key=lambda row: row["test/accuracy"])
-    return {
-        "dataset": job.data.name,
-        "tests_on": job.data.tests_on,
-        "method": job.config.method.model_dump(),
-        "model": job.config.model.model_dump(),
-        "bag_size": job.bags.size_range,
-        "seed": job.config.seed,
-        "num_bags": len(job.bags),
-        "num_held_out": 0 if job.held_out is None else len(job.held_out),
-        "bags": job.bags.content_hash,
-        "steps": rows[-1]["steps"],
-        "seconds": sum(row["seconds"] for row in rows),
-        "epoch": {name: row["epoch"] for name, row in epochs.items()},
-        "accuracy": {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row},
-        "metrics": epochs,
-    }
 
 
 def environment(config: Config) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Predictor:
         """
         self.run, known = run, run.description
         self.class_names: tuple[str, ...] = tuple(known["data"]["class_names"])
+        if not self.class_names:
+            raise LLPError(f"{run.path}: was pre-trained and knows no classes: train on it by llp train --init-from")
         self.offsets = torch.tensor(known["match_totals"]["offsets"], dtype=torch.float64)
         self.shape: tuple[int, ...] = tuple(known["model"]["input_shape"])
         self.own = run.config.own

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from torchllp.config import Config, read_toml
 from torchllp.engine.checkpoint import load_state, save_state
+from torchllp.engine.frozen import Frozen
 from torchllp.engine.train import Row, State
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
+from torchllp.methods import METHODS
 from torchllp.models import create_model
 
 FORMAT_VERSION = 1
@@ -27,8 +29,9 @@ class Run:
     """A directory that holds everything of one training.
 
     ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``data.json`` (what the inputs were),
-    ``metrics.jsonl`` (a line an epoch), ``train.log``, ``checkpoints/last.pt`` (to resume from), and at the end
-    ``model.safetensors`` with ``model.json``, and ``summary.json``.
+    ``metrics.jsonl`` (a line an epoch), ``train.log``, ``checkpoints/last.pt`` (to resume from; with
+    ``checkpoints/frozen.safetensors`` where only the head is trained), and at the end ``model.safetensors`` with
+    ``model.json``, and ``summary.json``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,6 +43,7 @@ class Run:
         self.metrics_file = path / "metrics.jsonl"
         self.log_file = path / "train.log"
         self.checkpoint_file = path / "checkpoints" / "last.pt"
+        self.frozen_file = path / "checkpoints" / "frozen.safetensors"
         self.model_file = path / "model.safetensors"
         self.description_file = path / "model.json"
         self.summary_file = path / "summary.json"
@@ -110,7 +114,8 @@ class Run:
     @property
     def how_to_resume(self) -> str:
         """The command that continues this run."""
-        return f"llp train --resume {shlex.quote(str(self.path))}"
+        command = "train" if METHODS.load(self.config.method.name).learns_classes else "pretrain"
+        return f"llp {command} --resume {shlex.quote(str(self.path))}"
 
     def metrics(self) -> list[Row]:
         """One row an epoch."""
@@ -120,6 +125,19 @@ class Run:
     def write_json(path: Path, content: dict[str, Any]) -> None:
         """Write one of the run's JSON files."""
         write_atomically(path, (json.dumps({"format_version": FORMAT_VERSION} | content, indent=2) + "\n").encode())
+
+    def save_frozen(self, frozen: Frozen) -> None:
+        """Write the part that is not trained."""
+        self.frozen_file.parent.mkdir(exist_ok=True)
+        tensors = {f"model.{name}": tensor.contiguous() for name, tensor in frozen.model.state_dict().items()}
+        write_atomically(self.frozen_file, save(tensors | {"mean": frozen.mean, "std": frozen.std}))
+
+    def load_frozen(self, model: nn.Module) -> Frozen:
+        """The part that is not trained, read into ``model``."""
+        tensors = read_tensors(self.frozen_file)
+        mean, std = tensors.pop("mean"), tensors.pop("std")
+        model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        return Frozen(model, mean, std)
 
     def save_checkpoint(self, state: State, metrics_bytes: int) -> None:
         """Write the state after an epoch, and how much of ``metrics.jsonl`` belongs to it."""
@@ -156,14 +174,21 @@ class Run:
             **made_of["options"],
         )
         if weights is None and not raw:
-            try:
-                model.load_state_dict(load_file(self.model_file))
-            except (OSError, SafetensorError) as error:
-                raise LLPError(f"{self.model_file}: cannot be read ({error})") from error
-        else:
-            state, _ = self.load_checkpoint()
-            model.load_state_dict(_weights(state, weights or description["weights"]["epoch_is"], raw=raw))
+            model.load_state_dict(read_tensors(self.model_file))
+            return model.eval()
+        state, _ = self.load_checkpoint()
+        trained = _weights(state, weights or description["weights"]["epoch_is"], raw=raw)
+        if self.config.freeze:
+            return self.load_frozen(model).classifier(trained)
+        model.load_state_dict(trained)
         return model.eval()
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise LLPError(f"{path}: cannot be read ({error})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

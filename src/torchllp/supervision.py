@@ -1,6 +1,7 @@
 """The instances and bags that a config names: of a data set, or the user's own."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from torchllp.bags import Bags, default_held_out
 from torchllp.config import Config, DataConfig, OwnConfig
 from torchllp.data import BAG_MAKERS, load_dataset
 from torchllp.data.bag_makers import make_bags
-from torchllp.data.dataset import Dataset
+from torchllp.data.dataset import Dataset, Instances
 from torchllp.data.image_cache import Progress
 from torchllp.data.own import OwnData, read_own
 from torchllp.data.readers import Columns
@@ -49,6 +50,25 @@ def load_supervision(
     # less a little: 0.07 x 100 is 7.000000000000001
     num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
     return data, bags, *bags.hold_out(num_held_out, config.seed)
+
+
+def load_instances(config: Config, progress: Progress | None = None) -> Dataset:
+    """The training instances of a config alone: nothing is read, or kept, of bags and labels."""
+    own = config.own
+    if own.is_given:
+        data = read_own(
+            columns_of(own),
+            instances=own.instances,
+            features=own.features,
+            images=own.images,
+            image_size=own.image_size,
+            flip=own.flip,
+            progress=progress,
+            need_classes=False,
+        ).data
+    else:
+        data = load_data(config.data)
+    return replace(data, train=Instances(data.train.inputs), test=None)
 
 
 def check_inputs(run: Run, data: Dataset, *, labels: bool = False) -> None:

@@ -20,6 +20,9 @@ app = App(
 )
 app.meta.suppress_keyboard_interrupt = False
 app.command("torchllp.cli.train:train", name="train", help="Train a classifier from bags and their proportions.")
+app.command(
+    "torchllp.cli.pretrain:pretrain", name="pretrain", help="Learn features without any label, to start training from."
+)
 app.command("torchllp.cli.check:check", name="check", help="Say what bags can teach, before any training.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
 app.command("torchllp.cli.predict:predict", name="predict", help="Classify instances with a run's classifier.")

@@ -8,7 +8,7 @@ from torchllp.config import Config
 from torchllp.data import BAG_MAKERS
 
 
-def check_flags(config: Config, *layers: Mapping[str, Any]) -> None:
+def check_flags(config: Config, *layers: Mapping[str, Any], needs_bags: bool = True) -> None:
     """Raise unless each flag, those are in the last of ``layers``, has something to do in ``config``."""
     flags = layers[-1]
     given = [(section, name) for section in ("data", "own", "recipe") for name in flags.get(section, {})]
@@ -16,8 +16,10 @@ def check_flags(config: Config, *layers: Mapping[str, Any]) -> None:
         for fits, reason in _conditions(config, section, name):
             if not fits:
                 raise Misuse(f"--{name.replace('_', '-')} {reason}")
+    if config.freeze and config.init_from is None:
+        raise Misuse("--freeze trains a head on the features of a run: name it by --init-from")
     says_bags = any({"bags", "bags_from"} & {*layer.get("data", {})} for layer in layers)
-    if config.own.is_given and not says_bags:
+    if config.own.is_given and needs_bags and not says_bags:
         raise Misuse(f"say by --bags the table of your bags, or how to make them from labels: {', '.join(BAG_MAKERS)}")
 
 
@@ -29,12 +31,14 @@ def _conditions(config: Config, section: str, name: str) -> Iterator[tuple[bool,
         yield own.is_given, "is about instances of your own: give them by --instances or --images"
     if name in ("class_column", "size_column", "bag_values", "normalize", "unlabelled"):
         yield has_table, "is about a table of bags: give it by --bags"
-    if name in ("features", "feature_column", "categorical_column", "noise", "corruption"):
+    if name in ("features", "feature_column", "categorical_column"):
         yield own.is_table, "is for tables of your own, by --instances"
+    if name in ("noise", "corruption"):
+        yield own.is_table or config.freeze, "is for tables of your own, by --instances, and for --freeze"
     if name in ("image_size", "flip"):
         yield not own.is_table, "is for images"
     if name == "randaugment":
-        yield not own.is_table, "is for images: a table has --noise and --corruption"
+        yield not own.is_table and not config.freeze, "is for images: rows of features have --noise and --corruption"
     if name in ("dataset", "data_dir", "download", "split"):
         yield not own.is_given, "is about data sets of ours, and --instances and --images are yours"
     if name in ("bags", "bag_size", "largest_bag", "concentration"):

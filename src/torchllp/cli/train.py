@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.config import Compute, Config, DataConfig, Named, Options, OwnConfig, Recipe, read_toml
+from torchllp.cli.training import Flag, Repeated, name_of_data, options, section, train_or_stop
+from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe, read_toml
 from torchllp.data import BAG_MAKERS
 from torchllp.errors import LLPError
 from torchllp.presets import TABLE
@@ -16,14 +15,6 @@ from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
     from torchllp.run import Run
-
-Flag = Parameter(negative="")
-Repeated = Parameter(negative_iterable="")
-
-
-def section(title: str) -> Parameter:
-    """The settings of one section of the config, as flags under a title of their own."""
-    return Parameter(name="*", group=title, negative_iterable="")
 
 
 def train(
@@ -35,6 +26,7 @@ def train(
     seed: int | None = None,
     run: Path | None = None,
     init_from: Path | None = None,
+    freeze: Annotated[bool, Flag] = False,
     compare: Annotated[list[str] | None, Repeated] = None,
     overwrite: Annotated[bool, Flag] = False,
     resume: Path | None = None,
@@ -66,7 +58,9 @@ def train(
     run
         Directory of the run. Default: named by data set, method, bags and seed in runs.
     init_from
-        Run whose trained weights are the first ones.
+        Run, of `llp train` or `llp pretrain`, whose weights are the first ones; its model is the default.
+    freeze
+        Train a new head alone, on the features of --init-from, which are computed once.
     compare
         Another method to train by the same recipe on the same bags, for the table; can be repeated.
     overwrite
@@ -95,24 +89,26 @@ def train(
             recipe,
             compute,
         )
-        if overwrite or any(value is not None for value in others):
+        if overwrite or freeze or any(value is not None for value in others):
             raise Misuse("--resume continues a run by its own settings: leave the other options out")
-        _show_results([_train_or_stop(None, resume, overwrite=False)])
+        _show_results([train_or_stop(None, resume)])
         return
     flags: dict[str, Any] = {
         name: section.model_dump(exclude_unset=True)
         for name, section in (("data", data), ("own", own), ("recipe", recipe), ("compute", compute))
         if section is not None
     }
-    flags["method"] = ({"name": method} if method else {}) | {"options": _options("--set", set)}
-    flags["model"] = ({"name": model} if model else {}) | {"options": _options("--model-set", model_set)}
+    flags["method"] = ({"name": method} if method else {}) | {"options": options("--set", set)}
+    flags["model"] = ({"name": model} if model else {}) | {"options": options("--model-set", model_set)}
     flags |= {"seed": seed} if seed is not None else {}
     flags |= {"init_from": str(init_from)} if init_from is not None else {}
+    flags |= {"freeze": True} if freeze else {}
     layers = (read_toml(config) if config else {}, flags)
     plain = Config.layered(*layers)
     check_flags(plain, *layers)
     kind = TABLE if plain.own.is_table else plain.data.dataset
-    main = Config.layered(find_preset(preset or "quick", kind, plain.model.name), *layers)
+    recipe_layer = find_preset(preset or "quick", kind, plain.model.name, frozen=plain.freeze)
+    main = Config.layered(recipe_layer, _model_of(plain.init_from), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:
@@ -121,8 +117,15 @@ def train(
             raise Misuse(f"--compare {name}: that is what is trained already")
         configs[path.with_name(f"{path.name}-{name}")] = other
     _check_all(configs, overwrite=overwrite)
-    runs = [_train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
+    runs = [train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
     _show_results(runs)
+
+
+def _model_of(init_from: str | None) -> dict[str, Any]:
+    """The model of the run whose weights are the first ones: what is trained, unless another one is named."""
+    from torchllp.run import Run
+
+    return {} if init_from is None else {"model": Run.open(Path(init_from)).config.model.model_dump()}
 
 
 def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
@@ -132,6 +135,8 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
 
     for path, config in configs.items():
         method = create_method(config.method.name, **config.method.options)
+        if not method.learns_classes:
+            raise Misuse(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         if method.uses_labels and config.own.is_given and config.own.label_column is None:
             raise LLPError(f"{config.method.name} learns from labels: name their column by --label-column")
         Run.check_free(path, overwrite=overwrite)
@@ -139,7 +144,6 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
 
 def _default_name(config: Config) -> str:
     data, own = config.data, config.own
-    name = data.dataset if not own.is_given else Path(own.instances or own.images or "").stem
     bags = f"bag{data.bag_size}" if data.bags == "random" else f"{data.bags}{data.bag_size}"
     if data.largest_bag is not None:
         bags += f"to{data.largest_bag}"
@@ -149,48 +153,8 @@ def _default_name(config: Config) -> str:
         bags = Path(data.bags).stem
     if data.bags_from is not None:
         bags = f"bags-from-{Path(data.bags_from).name}"
-    return f"{name}-{config.method.name}-{bags}-seed{config.seed}"
-
-
-def _options(flag: str, pairs: list[str] | None) -> Options:
-    """``["a=1", "b=false"]`` as plain values: booleans, whole numbers, numbers, else strings."""
-    options: Options = {}
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise Misuse(f"{flag} takes NAME=VALUE, not {pair!r}")
-        options[key.replace("-", "_")] = _plain(value)
-    return options
-
-
-def _plain(value: str) -> bool | int | float | str:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    return value
-
-
-def _train_or_stop(config: Config | None, path: Path, *, overwrite: bool) -> "Run":
-    """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way."""
-    from torchllp import job
-    from torchllp.cli.progress import show_progress
-    from torchllp.run import Run
-
-    try:
-        with show_progress() as observer:
-            if config is None:
-                return job.resume(path, observer=observer)
-            return job.start(config, path, overwrite=overwrite, observer=observer)
-    except BaseException as error:
-        run = Run(path)
-        stopped = not isinstance(error, Exception)
-        if stopped and run.config_file.is_file():
-            console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
-        raise
+    method = f"{config.method.name}-frozen" if config.freeze else config.method.name
+    return f"{name_of_data(data.dataset, own)}-{method}-{bags}-seed{config.seed}"
 
 
 def _label(run: "Run") -> str:

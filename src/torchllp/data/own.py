@@ -95,9 +95,13 @@ def read_own(
     image_size: int = 64,
     flip: bool = False,
     progress: Progress | None = None,
+    need_classes: bool = True,
     **bag_options: Any,
 ) -> OwnData:
-    """All that the user's files say. ``bags`` is a bag table, or ready bags. ``bag_options``: see :func:`read_bags`."""
+    """All that the user's files say. ``bags`` is a bag table, or ready bags. ``bag_options``: see :func:`read_bags`.
+
+    With ``need_classes`` False the instances may be all that there is.
+    """
     if columns.label is not None and columns.label in columns.feature:
         raise LLPError(f"{columns.label!r} is a --feature-column and the --label-column: labels are never learnt from")
     reader: TableReader | ImageReader
@@ -108,7 +112,7 @@ def read_own(
         if instances is not None and columns.path is None:
             raise LLPError(f"{instances}: name the column with the image files by --path-column")
         root = None if images is None else Path(images)
-        reader = ImageReader(image_size, columns, root, progress, need_groups=True)
+        reader = ImageReader(image_size, columns, root, progress, need_groups=need_classes)
         found = reader.read(images if instances is None else instances)
     else:
         table = Table.of(instances, "the instances", columns.text)
@@ -131,11 +135,12 @@ def read_own(
     class_names = None if ready is None else ready.class_names
     if columns.label in table.column_names:
         class_names, labels = read_labels(table, columns.label, class_names)
-    if class_names is None:
+    if class_names is None and need_classes:
         raise LLPError(
             f"{table.name}: nothing is known of the classes: give the table of the bags by --bags, or by "
             "--label-column a column with the classes to make bags from"
         )
+    class_names = class_names or ()
     train = Instances(found.inputs, labels)
     source = images if instances is None else instances
     name = Path(source).stem if isinstance(source, str | Path) else "table"

@@ -17,7 +17,7 @@ from torchllp.views.views import Views
 
 def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bags: Bags, held_out: Bags | None) -> None:
     """Raise unless model, method, data and bags are about the same instances and classes."""
-    num_classes = len(data.class_names)
+    num_classes = len(data.class_names) if method.learns_classes else bags.num_classes
     for some in (bags, held_out):
         if some is None:
             continue

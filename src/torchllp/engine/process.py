@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import torch
 
+from torchllp.randomness import seed_of
+
 
 @contextmanager
 def borrowed_process(device: torch.device, threads: int | None) -> Iterator[None]:
@@ -16,3 +18,11 @@ def borrowed_process(device: torch.device, threads: int | None) -> Iterator[None
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def seeded(purpose: str, *integers: int) -> Iterator[None]:
+    """Random numbers on the CPU that are a function of a purpose and these integers; the caller's are left alone."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed_of(purpose, *integers))
+        yield

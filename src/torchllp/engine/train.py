@@ -20,7 +20,7 @@ from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
-from torchllp.engine.process import borrowed_process
+from torchllp.engine.process import borrowed_process, seeded
 from torchllp.engine.running_means import RunningMeans
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
@@ -107,9 +107,11 @@ def train(
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
     data = data.to(device)
-    views = views_of(data, recipe)
+    views = views_of(data, recipe, contrastive=method.contrastive)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
+    with seeded("first weights of the method", seed):
+        method.fit_to(model, views.plain(data.train.inputs[:1]))
     batches = BatchMaker(data.train, bags, views, method)
 
     if compute.channels_last and len(data.input_shape) == 3:

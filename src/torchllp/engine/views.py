@@ -5,13 +5,19 @@ import torch
 from torchllp.config import Recipe
 from torchllp.data.dataset import Dataset
 from torchllp.errors import LLPError
+from torchllp.views.contrastive import ContrastiveViews
 from torchllp.views.image import ImageViews
 from torchllp.views.table import TableViews
 from torchllp.views.views import Views
 
 
-def views_of(data: Dataset, recipe: Recipe) -> Views:
-    """Views of images, or of rows: there, without an encoder, every feature is a column of numbers."""
+def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False) -> Views:
+    """Views of images, or of rows: there, without an encoder, every feature is a column of numbers.
+
+    ``contrastive`` asks for SimCLR's views of images; of rows the weak and the strong one are such a pair.
+    """
+    if data.is_images and contrastive:
+        return ContrastiveViews(mean=data.mean, std=data.std, flip=data.flip)
     if data.is_images:
         return ImageViews(
             mean=data.mean, std=data.std, flip=data.flip, translate=data.translate, randaugment=recipe.randaugment

@@ -13,10 +13,12 @@ METHODS = Registry(
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "flmm": Entry("torchllp.methods.flmm:FLMm", "FLMm: bag loss + supported labels, on frozen features"),
         "llp-vat": Entry("torchllp.methods.llp_vat:LLPVAT", "LLP-VAT: bag loss + virtual adversarial training"),
         "rot": Entry(
             "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
         ),
+        "simclr": Entry("torchllp.methods.simclr:SimCLR", "SimCLR: features without labels, by `llp pretrain`"),
         "softmatch": Entry("torchllp.methods.softmatch:SoftMatch", "SoftMatch: bag loss + pseudo-labels by confidence"),
         "supervised": Entry("torchllp.methods.supervised:Supervised", "cross-entropy on the true labels (upper row)"),
     },
@@ -27,7 +29,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'llp-vat', 'rot', 'softmatch', 'supervised']
+    ['ahil', 'dllp', 'flmm', 'llp-vat', 'rot', 'simclr', 'softmatch', 'supervised']
     """
     return METHODS.names()
 

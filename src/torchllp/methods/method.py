@@ -21,6 +21,17 @@ class Method(nn.Module):
     uses_labels: ClassVar[bool] = False
     """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
 
+    contrastive: ClassVar[bool] = False
+    """Whether the two views of an image are SimCLR's, both of one kind, in place of a weak and a strong one."""
+    learns_classes: ClassVar[bool] = True
+    """Whether it trains a classifier; one that does not learns features alone, and needs neither bags nor classes."""
+
+    def fit_to(self, model: nn.Module, example: Tensor) -> None:
+        """Called once before training, with the model and one instance ``[1, ...]``; nothing unless overridden.
+
+        A method whose parameters depend on the shape of the model's features makes them here.
+        """
+
     def start_epoch(self, bags: "Bags", epoch: int, seed: int) -> None:
         """Called before each epoch's first step, with the training bags; does nothing unless overridden."""
 

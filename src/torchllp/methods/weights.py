@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import dual_entropy_weight, truncated_gaussian, uniform_alignment
+from torchllp.functional import bag_mean, dual_entropy_weight, truncated_gaussian, uniform_alignment
 
 
 @torch.no_grad()
@@ -36,6 +37,16 @@ def dual_entropy_weights(
 def known_bags(batch: BagBatch) -> Tensor:
     """1 for the instances of bags whose proportions are known, 0 for the others."""
     return batch.is_labelled.index_select(0, batch.bag_index).float()
+
+
+@torch.no_grad()
+def supported_weights(label: Tensor, batch: BagBatch, share: float) -> Tensor:
+    """FLMm's: 1 where more than ``share`` of the bag is of the label's class, and at least as much is predicted so."""
+    num_bags, num_classes = batch.proportions.shape
+    predicted = bag_mean(one_hot(label, num_classes).to(batch.proportions.dtype), batch.bag_index, num_bags)
+    # Less a little: 9 of 300 are 0.03 of them, whatever the rounding.
+    is_supported = (batch.proportions > share) & (predicted >= share * (1 - 1e-6)) & batch.is_labelled[:, None]
+    return is_supported[batch.bag_index, label].to(batch.proportions.dtype)
 
 
 class ConfidenceWeights(nn.Module):

@@ -47,12 +47,31 @@ def save_curves(
             accuracy.plot(chosen["epoch"], chosen["test/accuracy"], "o", color="black", label=label)
         accuracy.yaxis.set_major_formatter(PercentFormatter(1))
 
-    for axes in (bags, trust, *others):
+    _finish(bags, trust, *others)
+    save_figure(figure, path)
+
+
+def save_contrast_curves(path: Path, rows: Rows, *, title: str) -> None:
+    """Draw the curves of a pre-training."""
+    figure = Figure(figsize=(8, 3.9), layout="constrained", dpi=120)
+    figure.suptitle(title, fontweight="bold")
+    loss, told_apart = figure.subplots(1, 2)
+    loss.set_title("Loss (NT-Xent)")
+    _line(loss, rows, "train/loss", "training instances")
+    told_apart.set_title("Views whose partner is the most similar")
+    _line(told_apart, rows, "train/contrast_accuracy", "of the views of a step")
+    told_apart.set_ylim(0, 1.02)
+    told_apart.yaxis.set_major_formatter(PercentFormatter(1))
+    _finish(loss, told_apart)
+    save_figure(figure, path)
+
+
+def _finish(*panels: Axes) -> None:
+    for axes in panels:
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.3)
         if axes.has_data():
             axes.legend(fontsize="small")
-    save_figure(figure, path)
 
 
 def _line(axes: Axes, rows: Rows, metric: str, label: str) -> None:

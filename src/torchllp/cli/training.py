@@ -1,0 +1,70 @@
+"""What `llp train` and `llp pretrain` share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
+
+from torchllp.cli import Misuse
+from torchllp.cli.console import console
+from torchllp.config import Config, Options, OwnInstances
+
+if TYPE_CHECKING:
+    from torchllp.job import Job
+    from torchllp.run import Run
+
+Flag = Parameter(negative="")
+Repeated = Parameter(negative_iterable="")
+
+
+def section(title: str) -> Parameter:
+    """The settings of one section of the config, as flags under a title of their own."""
+    return Parameter(name="*", group=title, negative_iterable="")
+
+
+def name_of_data(dataset: str, own: OwnInstances) -> str:
+    """What the data are called in the name of a run."""
+    return Path(own.instances or own.images or "").stem if own.is_given else dataset
+
+
+def options(flag: str, pairs: list[str] | None) -> Options:
+    """``["a=1", "b=false"]`` as plain values: booleans, whole numbers, numbers, else strings."""
+    values: Options = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise Misuse(f"{flag} takes NAME=VALUE, not {pair!r}")
+        values[key.replace("-", "_")] = _plain(value)
+    return values
+
+
+def _plain(value: str) -> bool | int | float | str:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    return value
+
+
+def train_or_stop(
+    config: Config | None, path: Path, *, overwrite: bool = False, kind: "type[Job] | None" = None
+) -> "Run":
+    """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way."""
+    from torchllp import job
+    from torchllp.cli.progress import show_progress
+    from torchllp.run import Run
+
+    try:
+        with show_progress() as observer:
+            if config is None:
+                return job.resume(path, observer=observer, kind=kind or job.Job)
+            return job.start(config, path, overwrite=overwrite, observer=observer, kind=kind or job.Job)
+    except BaseException as error:
+        run = Run(path)
+        stopped = not isinstance(error, Exception)
+        if stopped and run.config_file.is_file():
+            console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
+        raise

@@ -1,0 +1,58 @@
+"""FLMm: the bag loss, certain predictions, and labels that a bag's proportions support; for frozen features."""
+
+from torch import Tensor, nn
+
+from torchllp.batch import BagBatch
+from torchllp.errors import LLPError
+from torchllp.functional import entropy, log_probabilities
+from torchllp.methods.method import Method
+from torchllp.methods.pseudo_labels import likeliest_labels
+from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.weights import supported_weights
+
+
+class FLMm(Method):
+    """FLMm (ACML 2021): a linear classifier on features that were learnt without labels (``llp pretrain``).
+
+    Args:
+        entropy_weight: weight of the mean entropy of the predictions.
+        label_weight: weight of the loss on pseudo-labels.
+        support: share of a bag from which on a class is taken as present, both known and predicted.
+        bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+    """
+
+    def __init__(
+        self,
+        *,
+        entropy_weight: float = 0.01,
+        label_weight: float = 5e-4,
+        support: float = 0.03,
+        bag_weighting: str = "equal",
+    ) -> None:
+        super().__init__()
+        for name, weight in (("entropy_weight", entropy_weight), ("label_weight", label_weight)):
+            if weight < 0:
+                raise LLPError(f"{name} must be 0 or above, not {weight}")
+        if not 0 <= support < 1:
+            raise LLPError(f"support must be from 0 to below 1, not {support}")
+        self.entropy_weight = entropy_weight
+        self.label_weight = label_weight
+        self.support = support
+        self.bag_weighting = check_bag_weighting(bag_weighting)
+
+    def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
+        log_p = log_probabilities(model(batch.weak))
+
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        mean_entropy = entropy(log_p).sum() / batch.num_instances
+        label = likeliest_labels(log_p)
+        trust = supported_weights(label, batch, self.support)
+        instance_loss = instance_term(log_p, label, batch, trust)
+        return {
+            "loss": bag_loss + self.entropy_weight * mean_entropy + self.label_weight * instance_loss,
+            "bag_kl": bag_kl,
+            "instance_loss": instance_loss.detach(),
+            "log_p": log_p.detach(),
+            "pseudo_labels": label,
+            "trust": trust,
+        }

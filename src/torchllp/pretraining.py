@@ -1,0 +1,59 @@
+"""Learning features without labels, as a job whose run others start from."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchllp.bags import Bags
+from torchllp.config import Config
+from torchllp.data.image_cache import Progress
+from torchllp.engine.precision import pick_device
+from torchllp.engine.train import Row
+from torchllp.errors import LLPError
+from torchllp.job import Job, create, initialize, log, log_data
+from torchllp.run import Run
+from torchllp.supervision import load_instances
+
+
+class Pretraining(Job):
+    """All that pre-training needs: instances by themselves, and a model whose head stays as it is."""
+
+    @classmethod
+    def prepare(
+        cls,
+        config: Config,
+        bags: Bags | None = None,
+        *,
+        first_weights: bool = True,
+        progress: Progress | None = None,
+    ) -> "Pretraining":
+        pick_device(config.compute.device)
+        data = replace(load_instances(config, progress), class_names=())
+        bags = Bags.unlabelled(len(data.train))
+        model, method = create(config, num_classes=bags.num_classes, input_shape=data.input_shape)
+        if method.learns_classes:
+            raise LLPError(f"{config.method.name} learns from bags: it is for `llp train`")
+        if config.init_from is not None and first_weights:
+            initialize(model, Run.open(Path(config.init_from)), data)
+        return cls(config, data, bags, bags, None, model, method)
+
+    def write_inputs(self, run: Run) -> None:
+        """Nothing: there are no bags."""
+
+    def log(self) -> None:
+        log.info("%s on %s: %d instances", self.config.method.name, self.data.name, len(self.data.train))
+        log_data(self.data)
+        if self.config.init_from is not None:
+            log.info("first weights from %s", self.config.init_from)
+
+    def describe(self, model: nn.Module) -> dict[str, Any]:
+        return {}
+
+    def summarize(self, rows: list[Row], chosen: Row | None) -> dict[str, Any]:
+        return {
+            "num_instances": len(self.data.train),
+            "epoch": {"last": rows[-1]["epoch"]},
+            "metrics": {"last": rows[-1]},
+        }
