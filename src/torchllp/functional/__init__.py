@@ -3,6 +3,7 @@
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
+from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
 from torchllp.functional.reductions import (
@@ -26,14 +27,17 @@ __all__ = [
     "bag_transport",
     "bag_weight",
     "concentration",
+    "draw_groups",
     "dual_entropy_weight",
     "entropy",
     "instance_weight",
     "log_mean_probability",
     "log_probabilities",
     "matching_offsets",
+    "noise_transition",
     "proportion_kl",
     "proportion_loss",
+    "simplex_least_squares",
     "truncated_gaussian",
     "uniform_alignment",
     "whole_counts",

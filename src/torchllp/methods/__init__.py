@@ -13,6 +13,7 @@ METHODS = Registry(
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
+        "llpfc": Entry("torchllp.methods.llpfc:LLPFC", "LLPFC: the bag as a noisy label, by forward correction"),
         "rot": Entry(
             "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
         ),
@@ -26,7 +27,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'rot', 'softmatch', 'supervised']
+    ['ahil', 'dllp', 'llpfc', 'rot', 'softmatch', 'supervised']
     """
     return METHODS.names()
 
