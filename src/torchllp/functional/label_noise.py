@@ -1,4 +1,4 @@
-"""Bags as noisy labels: in a group of as many bags as classes, the bag an instance is in is a noisy form of its class."""
+"""Bags as noisy labels: in a group of as many bags as classes, an instance's bag is a noisy form of its class."""
 
 import numpy as np
 from scipy.optimize import nnls
@@ -66,6 +66,6 @@ def noise_transition(gamma: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, 
     with np.errstate(divide="ignore"):
         log_alpha = np.log(alpha)[:, None]
         log_joint = np.log(gamma) + log_alpha
-    undefined = np.isneginf(log_joint).all(0)
+    undefined = log_joint.max(0) == -np.inf
     log_joint[:, undefined] = log_alpha
     return log_joint - np.logaddexp.reduce(log_joint, axis=0), undefined
