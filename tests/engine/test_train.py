@@ -16,7 +16,9 @@ QUICK = Recipe(epochs=2, instances_per_step=256)
 ONE_THREAD = Compute(device="cpu")
 
 
-def run(method: str = "ahil", *, recipe: Recipe = QUICK, compute: Compute = ONE_THREAD, **others) -> Outcome:
+def run(
+    method: str = "ahil", *, numbers=None, recipe: Recipe = QUICK, compute: Compute = ONE_THREAD, **others
+) -> Outcome:
     data = others.pop("data", None) or load_dataset("digits")
     labels = load_dataset("digits").train.labels
     assert labels is not None
@@ -25,7 +27,7 @@ def run(method: str = "ahil", *, recipe: Recipe = QUICK, compute: Compute = ONE_
     model = others.pop("model", None) or create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
     bags = others.pop("bags", train_bags)
     arguments = {"held_out": held_out, "recipe": recipe, "compute": compute, "seed": 0} | others
-    return train(model, create_method(method), data, bags, **arguments)
+    return train(model, create_method(method, **(numbers or {})), data, bags, **arguments)
 
 
 def weights(outcome: Outcome) -> list[torch.Tensor]:
@@ -36,7 +38,7 @@ def same(one: Outcome, other: Outcome) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.parametrize("method", ["ahil", "dllp", "llp-vat", "rot", "softmatch", "supervised"])
+@pytest.mark.parametrize("method", ["ahil", "dllp", "flmm", "llp-vat", "llpfc", "rot", "softmatch", "supervised"])
 def test_every_method_trains_and_repeats_itself(method: str) -> None:
     one, other = run(method), run(method)
     assert same(one, other)
@@ -44,7 +46,7 @@ def test_every_method_trains_and_repeats_itself(method: str) -> None:
     keys = {"train/loss", "train/entropy", "train/accuracy", "held_out/bag_kl", "held_out/bag_mae", "test/accuracy"}
     assert keys <= one.metrics[0].keys()
     assert {"held_out/bag_kl_raw", "test/accuracy_raw"} <= one.metrics[0].keys()
-    assert ("train/trust" in one.metrics[0]) == (method in ("ahil", "softmatch"))
+    assert ("train/trust" in one.metrics[0]) == (method in ("ahil", "flmm", "softmatch"))
     assert ("train/bag_kl" in one.metrics[0]) == (method != "supervised")
     assert one.metrics[1]["steps"] == 2 * 5
 
@@ -136,7 +138,11 @@ def test_with_nothing_held_out_the_last_epoch_counts() -> None:
     assert all(torch.equal(last[key], value) for key, value in outcome.model.state_dict().items())
 
 
-def test_training_continues_from_a_state_as_if_it_had_never_stopped() -> None:
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [("ahil", {}), ("llpfc", {"regroup_every": 3})],  # it is stopped within the epochs of one grouping
+)
+def test_training_continues_from_a_state_as_if_it_had_never_stopped(method: str, numbers: dict[str, int]) -> None:
     recipe = Recipe(epochs=4, instances_per_step=256)
 
     class Stop(Observer):
@@ -145,9 +151,9 @@ def test_training_continues_from_a_state_as_if_it_had_never_stopped() -> None:
                 raise InterruptedError(state)
 
     with pytest.raises(InterruptedError) as stopped:
-        run(recipe=recipe, observer=Stop())
-    resumed = run(recipe=recipe, state=stopped.value.args[0])
-    whole = run(recipe=recipe)
+        run(method, numbers=numbers, recipe=recipe, observer=Stop())
+    resumed = run(method, numbers=numbers, recipe=recipe, state=stopped.value.args[0])
+    whole = run(method, numbers=numbers, recipe=recipe)
     assert same(resumed, whole)
     assert [row["epoch"] for row in resumed.metrics] == [3, 4]
 

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from torchllp.bags import Bags
 from torchllp.batch import BagBatch
+from torchllp.methods.method import Method
 
 
 def random_bags(
@@ -25,9 +28,27 @@ def random_bags(
         strong=strong.to(dtype),
         bag_index=bag_index,
         proportions=(counts / counts.sum(1, keepdim=True)).to(dtype),
+        bags=torch.arange(len(sizes)),
         labels=labels,
         generator=torch.Generator().manual_seed(seed),
     )
+
+
+def bags_of(batch: BagBatch) -> Bags:
+    """The bags of a batch as if they were all there are. (By lists: these can be had within a fake GPU's mode.)"""
+    return Bags(
+        bag_of=np.array(batch.bag_index.tolist()),
+        bag_ids=np.arange(len(batch.proportions)),
+        proportions=np.array(batch.proportions.tolist()),
+        is_labelled=np.array(batch.is_labelled.tolist()),
+        class_names=tuple(str(c) for c in range(batch.proportions.shape[1])),
+    )
+
+
+def started(method: Method, batch: BagBatch) -> Method:
+    """The method, told of the bags as the engine does it before a first step."""
+    method.start_epoch(bags_of(batch), epoch=0, seed=0)
+    return method
 
 
 def with_unlabelled(batch: BagBatch, unlabelled: Tensor) -> BagBatch:
@@ -42,7 +63,7 @@ def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
     place = torch.full((len(batch.proportions),), -1)
     place[bags] = torch.arange(len(bags))
     mine = place[batch.bag_index] >= 0
-    assert batch.strong is not None and batch.labels is not None
+    assert batch.strong is not None and batch.labels is not None and batch.bags is not None
     return replace(
         batch,
         weak=batch.weak[mine],
@@ -53,6 +74,7 @@ def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:
         is_labelled=batch.is_labelled[bags],
         step_rows=mine.nonzero().flatten(),
         step_size=len(mine),
+        bags=batch.bags[bags],
         num_bags=float(batch.num_bags) / num_ranks,
         num_instances=batch.num_instances / num_ranks,
         num_labelled_instances=float(batch.num_labelled_instances) / num_ranks,

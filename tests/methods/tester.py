@@ -12,10 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import reference.methods
 from fake_gpu import backward_by_hand
-from methods.problems import random_bags, with_unlabelled
+from methods.problems import random_bags, started, with_unlabelled
 from methods.two_processes import gradients_of_two_processes
 from torchllp.batch import BagBatch
 from torchllp.methods import create_method
+from torchllp.methods.method import Method
 
 RAGGED = [1, 5, 2, 9, 3, 1]
 
@@ -40,6 +41,14 @@ class MethodTester:
     learns_to: ClassVar[float] = 0.95
     """Accuracy on a small separable problem."""
 
+    def problem(self, sizes: list[int], num_classes: int, **others: Any) -> BagBatch:
+        """Random bags, with whatever else the method asks of a problem."""
+        return random_bags(sizes, num_classes, **others)
+
+    def create(self, numbers: dict[str, Any], batch: BagBatch) -> Method:
+        """The method, ready for a step with ``batch``, whose bags are all that it is trained on."""
+        return started(create_method(self.name, **numbers), batch)
+
     def reference(self, batch: BagBatch, numbers: dict[str, Any], **frozen: Any) -> Tensor:
         plain = getattr(reference.methods, self.name.replace("-", "_"))
         views = (batch.weak.double(), batch.strong.double())
@@ -48,7 +57,7 @@ class MethodTester:
 
     def frozen(self, batch: BagBatch, numbers: dict[str, Any]) -> dict[str, Any]:
         """The targets and weights of a first step, as the plain-loop form takes them to hold them fixed."""
-        parts = create_method(self.name, **numbers)(nn.Identity(), batch)
+        parts = self.create(numbers, batch)(nn.Identity(), batch)
         return {"frozen": (parts["pseudo_labels"].tolist(), parts["trust"])} if "pseudo_labels" in parts else {}
 
     def verify_against_reference(self, batch: BagBatch, numbers: dict[str, Any]) -> None:
@@ -62,7 +71,7 @@ class MethodTester:
         expected = self.reference(exact, numbers)
         expected.backward()
         tolerance = {torch.float32: 1e-6, torch.float64: 1e-10}[batch.weak.dtype]
-        loss, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)
+        loss, *gradients = loss_and_gradients(self.create(numbers, batch), batch)
         torch.testing.assert_close(loss.double(), expected.detach(), rtol=tolerance, atol=tolerance)
         for gradient, view in zip(gradients, (exact.weak, exact.strong), strict=True):
             reference_gradient = torch.zeros_like(view) if view.grad is None else view.grad
@@ -72,7 +81,7 @@ class MethodTester:
     @pytest.mark.parametrize(("num_bags", "size"), [(64, 16), (16, 64), (4, 256)])
     @pytest.mark.parametrize("num_classes", [10, 100])
     def test_a_equal_sizes(self, num_bags: int, size: int, num_classes: int, dtype: torch.dtype) -> None:
-        batch = random_bags([size] * num_bags, num_classes, dtype=dtype)
+        batch = self.problem([size] * num_bags, num_classes, dtype=dtype)
         self.verify_against_reference(batch, self.variants[0])
 
     def test_a_ragged(self) -> None:
@@ -86,13 +95,13 @@ class MethodTester:
             numbers=st.sampled_from(self.variants),
         )
         def check(sizes, num_classes, seed, scale, dtype, numbers) -> None:
-            batch = random_bags(sizes, num_classes, seed=seed, scale=scale, dtype=dtype)
+            batch = self.problem(sizes, num_classes, seed=seed, scale=scale, dtype=dtype)
             self.verify_against_reference(batch, numbers)
 
         check()
 
     def test_b_order_of_instances_does_not_matter(self) -> None:
-        batch = random_bags(RAGGED, 4)
+        batch = self.problem(RAGGED, 4)
         order = torch.randperm(len(batch.weak), generator=torch.Generator().manual_seed(1))
         permuted = replace(
             batch,
@@ -100,8 +109,8 @@ class MethodTester:
             step_rows=order,
         )
         for numbers in self.variants:
-            loss, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)
-            same, *permuted_gradients = loss_and_gradients(create_method(self.name, **numbers), permuted)
+            loss, *gradients = loss_and_gradients(self.create(numbers, batch), batch)
+            same, *permuted_gradients = loss_and_gradients(self.create(numbers, permuted), permuted)
             torch.testing.assert_close(loss, same)
             for gradient, other in zip(gradients, permuted_gradients, strict=True):
                 torch.testing.assert_close(gradient[order], other)
@@ -109,15 +118,15 @@ class MethodTester:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_c_unlabelled_bags(self, dtype: torch.dtype) -> None:
         batch = with_unlabelled(
-            random_bags(RAGGED, 4, dtype=dtype), torch.tensor([False, True, False, False, True, False])
+            self.problem(RAGGED, 4, dtype=dtype), torch.tensor([False, True, False, False, True, False])
         )
         for numbers in self.variants:
             self.verify_against_reference(batch, numbers)
 
     def test_c_bag_loss_ignores_unlabelled_bags(self) -> None:
-        batch = random_bags(RAGGED, 4)
+        batch = self.problem(RAGGED, 4)
         unlabelled = torch.tensor([False, True, False, False, True, False])
-        method = create_method(self.name, **self.bag_loss_alone)
+        method = self.create(self.bag_loss_alone, with_unlabelled(batch, unlabelled))
         loss, gradient, _ = loss_and_gradients(method, with_unlabelled(batch, unlabelled))
         if method.uses_labels:  # what is known of the bags is nothing to it
             assert loss == loss_and_gradients(method, batch)[0]
@@ -128,10 +137,10 @@ class MethodTester:
 
     def test_d_gradient_with_targets_and_weights_frozen(self) -> None:
         """Central differences of the plain-loop loss, in which pseudo-labels and weights stay as they were."""
-        batch = random_bags([1, 3, 2], 3)
+        batch = self.problem([1, 3, 2], 3)
         for numbers in self.variants:
             frozen = self.frozen(batch, numbers)
-            _, *gradients = loss_and_gradients(create_method(self.name, **numbers), batch)
+            _, *gradients = loss_and_gradients(self.create(numbers, batch), batch)
             for view, gradient in zip(("weak", "strong"), gradients, strict=True):
                 logits, step = getattr(batch, view), 1e-6
                 for cell in range(logits.numel()):
@@ -150,16 +159,16 @@ class MethodTester:
                 torch.testing.assert_close(two[key], one[key])
 
     def test_f_state_dict_round_trip(self) -> None:
-        batch = random_bags(RAGGED, 4)
-        method = create_method(self.name, **self.variants[-1])
+        batch = self.problem(RAGGED, 4)
+        method = self.create(self.variants[-1], batch)
         method(nn.Identity(), batch)
-        other = create_method(self.name, **self.variants[-1])
+        other = self.create(self.variants[-1], batch)
         other.load_state_dict(method.state_dict())
         assert loss_and_gradients(method, batch)[0] == loss_and_gradients(other, batch)[0]
 
     def test_g_bags_of_one_are_supervision(self) -> None:
-        batch = random_bags([1] * 20, 5)
-        loss, gradient, _ = loss_and_gradients(create_method(self.name, **self.bag_loss_alone), batch)
+        batch = self.problem([1] * 20, 5)
+        loss, gradient, _ = loss_and_gradients(self.create(self.bag_loss_alone, batch), batch)
         weak = batch.weak.clone().requires_grad_()
         cross_entropy = nn.functional.cross_entropy(weak[batch.bag_index.argsort()], batch.proportions.argmax(1))
         cross_entropy.backward()
@@ -170,18 +179,19 @@ class MethodTester:
     @pytest.mark.parametrize("sizes", [[1, 1, 1], RAGGED, [64]])
     def test_h_extreme_logits(self, sizes: list[int], dtype: torch.dtype | None) -> None:
         """Gaps of 1e4 that make absent classes certain and present ones impossible."""
-        batch = random_bags(sizes, 4, dtype=torch.float32, scale=1e4)
+        batch = self.problem(sizes, 4, dtype=torch.float32, scale=1e4)
         absent = batch.proportions.clone()
         absent[:, 0] = 0
         absent = torch.where(absent.sum(1, keepdim=True) > 0, absent, torch.eye(4)[1])
         absent /= absent.sum(1, keepdim=True)
+        batch = replace(batch, proportions=absent)
         head = nn.Linear(4, 4, bias=False)
         nn.init.eye_(head.weight)
         for numbers in self.variants:
-            method = create_method(self.name, **numbers)
+            method = self.create(numbers, batch)
             head.zero_grad()
             with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-                parts = method(head, replace(batch, proportions=absent))
+                parts = method(head, batch)
             parts["loss"].backward()
             assert parts["loss"].isfinite() and parts["loss"].dtype == torch.float32
             assert head.weight.grad is not None and head.weight.grad.isfinite().all()
@@ -193,19 +203,24 @@ class MethodTester:
         inputs = 3 * torch.eye(3)[labels] + 0.5 * torch.randn(600, 3, generator=generator)
         bag_index = torch.arange(600) // 6
         proportions = nn.functional.one_hot(labels, 3).float().view(100, 6, 3).mean(1)
+        bags = BagBatch(
+            weak=inputs,
+            bag_index=bag_index,
+            proportions=proportions,
+            bags=torch.arange(100),
+            generator=generator,
+        )
         torch.manual_seed(0)
-        model, method = nn.Linear(3, 3), create_method(self.name, **self.variants[0])
+        model, method = nn.Linear(3, 3), self.create(self.variants[0], bags)
         optimizer = torch.optim.Adam([*model.parameters(), *method.parameters()], lr=0.05)
         for step in range(150):
             noise = 0.1 * torch.randn(2, 600, 3, generator=generator)
-            batch = BagBatch(
+            batch = replace(
+                bags,
                 weak=inputs + noise[0],
                 strong=inputs + 2 * noise[1],
-                bag_index=bag_index,
-                proportions=proportions,
                 labels=labels if method.uses_labels else None,
                 progress=step / 150,
-                generator=generator,
             )
             optimizer.zero_grad()
             method(model, batch)["loss"].backward()
@@ -213,14 +228,14 @@ class MethodTester:
         assert (model(inputs).argmax(1) == labels).float().mean() >= self.learns_to
 
     def test_j_runs_on_a_gpu_without_waiting_for_it(self) -> None:
-        batch = random_bags(RAGGED, 4, dtype=torch.float32)
+        batch = self.problem(RAGGED, 4, dtype=torch.float32)
         for numbers in self.variants:
             with FakeTensorMode() as mode:
 
                 def fake(x: Tensor, mode: FakeTensorMode = mode) -> Tensor:
                     return mode.from_tensor(x).to("cuda")
 
-                names = ("weak", "strong", "bag_index", "proportions", "is_labelled", "labels")
+                names = ("weak", "strong", "bag_index", "proportions", "is_labelled", "bags", "labels")
                 on_gpu = replace(
                     batch,
                     num_bags=6.0,
@@ -228,7 +243,7 @@ class MethodTester:
                     **{name: fake(getattr(batch, name)) for name in names},
                 )
                 with torch.device("cuda"):
-                    model, method = nn.Linear(4, 4), create_method(self.name, **numbers).to("cuda")
+                    model, method = nn.Linear(4, 4), self.create(numbers, batch).to("cuda")
                 parts = method(model, on_gpu)
                 backward_by_hand(parts["loss"])
             assert parts["loss"].device.type == "cuda"

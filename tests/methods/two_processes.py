@@ -13,17 +13,18 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
 
-from methods.problems import random_bags, share_of
+from methods.problems import random_bags, share_of, started
 from methods.sync_batch_norm import sync_batch_norm
+from torchllp.batch import BagBatch
 from torchllp.engine.train import Learner
 from torchllp.methods import create_method
 
 
-def _learner(name: str, numbers: dict[str, Any], batch_norm: bool) -> Learner:
+def _learner(name: str, numbers: dict[str, Any], batch_norm: bool, batch: BagBatch) -> Learner:
     torch.manual_seed(0)
     norm = [nn.BatchNorm1d(8)] if batch_norm else []
     model = nn.Sequential(nn.Linear(4, 8), *norm, nn.Tanh(), nn.Linear(8, 4)).double()
-    return Learner(model, create_method(name, **numbers))
+    return Learner(model, started(create_method(name, **numbers), batch))
 
 
 def _gradients(learner: nn.Module) -> dict[str, Tensor]:
@@ -42,11 +43,12 @@ def _worker(rank: int, folder: str, name: str, numbers: dict[str, Any], sizes: l
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    batch = random_bags(sizes, 4)
     for batch_norm in (False, True):
-        learner = _learner(name, numbers, batch_norm)
+        learner = _learner(name, numbers, batch_norm, batch)
         sync_batch_norm(learner)
         parallel = nn.parallel.DistributedDataParallel(learner)
-        share = replace(share_of(random_bags(sizes, 4), rank, 2), reduce=_sum_over_processes)
+        share = replace(share_of(batch, rank, 2), reduce=_sum_over_processes)
         parallel(share)["loss"].backward()
         if rank == 0:
             torch.save(_gradients(learner), Path(folder, f"{batch_norm}.pt"))
@@ -62,7 +64,8 @@ def gradients_of_two_processes(
     """
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(_worker, (folder, name, numbers, sizes), nprocs=2)
+        batch = random_bags(sizes, 4)
         for batch_norm in (False, True):
-            learner = _learner(name, numbers, batch_norm)
-            learner(random_bags(sizes, 4))["loss"].backward()
+            learner = _learner(name, numbers, batch_norm, batch)
+            learner(batch)["loss"].backward()
             yield _gradients(learner), torch.load(Path(folder, f"{batch_norm}.pt"), weights_only=True)

@@ -169,3 +169,35 @@ def llp_vat(
         weight *= math.exp(-5 * (1 - progress / ramp_up_share) ** 2)
     bags = rows_of_bags(bag_index, len(p))
     return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + weight * consistency / len(P)
+
+
+def llpfc(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    groups: list[tuple[list[int], list[float]]],
+    noisy_prior="uniform",
+) -> Tensor:
+    """``groups`` are the bags of each group and, for ``noisy_prior="approx"``, how probable each of them is (alpha)."""
+    P, gamma = softmax(weak), p.tolist()
+    bags = rows_of_bags(bag_index, len(p))
+    total = torch.zeros((), dtype=P.dtype)
+    for group, alpha in groups:
+        C = len(group)
+        if noisy_prior == "uniform":
+            alpha = [1 / C] * C
+        instances_of_group = sum(len(bags[bag]) for bag in group)
+        for i, bag in enumerate(group):
+            if alpha[i] == 0:
+                continue
+            T = []  # of this noisy class, for each true class
+            for j in range(C):
+                column = [gamma[other][j] * alpha[k] for k, other in enumerate(group)]
+                T.append(column[i] / sum(column) if sum(column) > 0 else alpha[i])
+            noisy = P[bags[bag]] @ torch.tensor(T, dtype=P.dtype)
+            total = total - alpha[i] / (len(bags[bag]) / instances_of_group) * noisy.log().sum()
+    return total / len(P)

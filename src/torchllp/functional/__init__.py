@@ -5,6 +5,7 @@ from torchllp.functional.assignment import assign_labels, matching_offsets, whol
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
+from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
 from torchllp.functional.reductions import (
@@ -31,16 +32,19 @@ __all__ = [
     "concentration",
     "contrast_accuracy",
     "contrast_log_probabilities",
+    "draw_groups",
     "dual_entropy_weight",
     "entropy",
     "instance_weight",
     "log_mean_probability",
     "log_probabilities",
     "matching_offsets",
+    "noise_transition",
     "nt_xent",
     "prediction_kl",
     "proportion_kl",
     "proportion_loss",
+    "simplex_least_squares",
     "truncated_gaussian",
     "uniform_alignment",
     "unit_length",

@@ -15,6 +15,7 @@ METHODS = Registry(
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
         "flmm": Entry("torchllp.methods.flmm:FLMm", "FLMm: bag loss + supported labels, on frozen features"),
         "llp-vat": Entry("torchllp.methods.llp_vat:LLPVAT", "LLP-VAT: bag loss + virtual adversarial training"),
+        "llpfc": Entry("torchllp.methods.llpfc:LLPFC", "LLPFC: the bag as a noisy label, by forward correction"),
         "rot": Entry(
             "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
         ),
@@ -29,7 +30,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()
-    ['ahil', 'dllp', 'flmm', 'llp-vat', 'rot', 'simclr', 'softmatch', 'supervised']
+    ['ahil', 'dllp', 'flmm', 'llp-vat', 'llpfc', 'rot', 'simclr', 'softmatch', 'supervised']
     """
     return METHODS.names()
 
