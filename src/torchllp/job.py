@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
 from torchllp.functional.assignment import matching_offsets
-from torchllp.methods import create_method
+from torchllp.methods import METHODS, create_method
 from torchllp.methods.method import Method
 from torchllp.models import create_model
 from torchllp.randomness import seed_of
@@ -51,6 +51,7 @@ epoch_log = logging.getLogger("torchllp.epochs")  # apart, for those who show pr
 class Job:
     """All that a training needs, made from its config alone; making it checks the config and writes nothing."""
 
+    learns_classes: ClassVar[bool] = True
     config: Config
     data: Dataset
     bags: Bags
@@ -78,8 +79,6 @@ class Job:
             raise LLPError("there is nothing to freeze: say by `init_from` which run has learnt the features")
         data, bags, train_bags, held_out = load_supervision(config, bags, progress)
         model, method = create(config, num_classes=len(data.class_names), input_shape=data.input_shape)
-        if not method.learns_classes:
-            raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         if method.uses_labels and data.train.labels is None:
             raise LLPError(f"{config.method.name} needs the labels of the training instances, and there are none")
         if config.init_from is not None and first_weights:
@@ -181,12 +180,22 @@ def start(
     kind: type[Job] = Job,
 ) -> Run:
     """Train by ``config`` into a new run at ``path``."""
+    _check_kind(config, kind)
     config, observer = _resolve(config), observer or Observer()
     job = kind.prepare(config, progress=observer.on_images)  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
         _execute(run, job, observer)
     return run
+
+
+def _check_kind(config: Config, kind: type[Job]) -> None:
+    """Raise unless the method of a config is one for this kind of job."""
+    learns_classes = METHODS.load(config.method.name).learns_classes
+    if learns_classes and not kind.learns_classes:
+        raise LLPError(f"{config.method.name} learns from bags: it is for `llp train`")
+    if kind.learns_classes and not learns_classes:
+        raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
 
 
 def _resolve(config: Config) -> Config:
@@ -211,6 +220,7 @@ def _resolve(config: Config) -> Config:
 def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Job) -> Run:
     """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
     run = Run.open(path)
+    _check_kind(run.config, kind)
     with run.lock():
         if not run.is_finished:
             observer = observer or Observer()

@@ -11,7 +11,6 @@ from torchllp.config import Config
 from torchllp.data.image_cache import Progress
 from torchllp.engine.precision import pick_device
 from torchllp.engine.train import Row
-from torchllp.errors import LLPError
 from torchllp.job import Job, create, initialize, log, log_data
 from torchllp.run import Run
 from torchllp.supervision import load_instances
@@ -19,6 +18,8 @@ from torchllp.supervision import load_instances
 
 class Pretraining(Job):
     """All that pre-training needs: instances by themselves, and a model whose head stays as it is."""
+
+    learns_classes = False
 
     @classmethod
     def prepare(
@@ -33,8 +34,6 @@ class Pretraining(Job):
         data = replace(load_instances(config, progress), class_names=())
         bags = Bags.unlabelled(len(data.train))
         model, method = create(config, num_classes=bags.num_classes, input_shape=data.input_shape)
-        if method.learns_classes:
-            raise LLPError(f"{config.method.name} learns from bags: it is for `llp train`")
         if config.init_from is not None and first_weights:
             initialize(model, Run.open(Path(config.init_from)), data)
         return cls(config, data, bags, bags, None, model, method)

@@ -201,3 +201,41 @@ def llpfc(
             noisy = P[bags[bag]] @ torch.tensor(T, dtype=P.dtype)
             total = total - alpha[i] / (len(bags[bag]) / instances_of_group) * noisy.log().sum()
     return total / len(P)
+
+
+def flmm(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Frozen | None = None,
+    entropy_weight=0.01,
+    label_weight=5e-4,
+    support=0.03,
+    bag_weighting="equal",
+) -> Tensor:
+    P = softmax(weak)
+    bags = rows_of_bags(bag_index, len(p))
+    if frozen is None:
+        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        trust = torch.zeros(len(P), dtype=P.dtype)
+        for i, rows in enumerate(bags):
+            enough = math.ceil(support * len(rows) - 1e-9)
+            for c in range(P.shape[1]):
+                members = [j for j in rows if pseudo_labels[j] == c]
+                if is_labelled[i] and p[i, c] > support + 1e-6 and len(members) >= enough:
+                    trust[members] = 1.0
+    else:
+        pseudo_labels, trust = frozen
+    entropies, instance_loss = torch.zeros((), dtype=P.dtype), torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(pseudo_labels):
+        entropies = entropies - (P[j] * P[j].log()).sum()
+        instance_loss = instance_loss - trust[j] * P[j, label].log()
+    return (
+        bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting)
+        + entropy_weight * entropies / len(P)
+        + label_weight * instance_loss / len(P)
+    )
