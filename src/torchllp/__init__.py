@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchllp.data.dataset import Dataset as Dataset
     from torchllp.data.dataset import Instances as Instances
     from torchllp.data.own import load_table as load_table
+    from torchllp.engine.frozen import freeze as freeze
     from torchllp.engine.train import train as train
     from torchllp.errors import LLPError as LLPError
     from torchllp.methods import create_method as create_method
@@ -38,6 +39,7 @@ _PUBLIC = {
     "check_bags": "torchllp.check",
     "create_method": "torchllp.methods",
     "create_model": "torchllp.models",
+    "freeze": "torchllp.engine.frozen",
     "list_datasets": "torchllp.data",
     "list_methods": "torchllp.methods",
     "list_models": "torchllp.models",
