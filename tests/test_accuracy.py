@@ -1,4 +1,4 @@
-"""What the README claims of the default settings, on real digits; the larger table is benchmarks/digits.py."""
+"""What the README claims of the default settings, on real digits; the larger table is benchmarks/all_methods.py."""
 
 from pathlib import Path
 from statistics import mean
