@@ -4,6 +4,7 @@ from torchllp.functional.adversarial import adversarial_perturbation, unit_lengt
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
+from torchllp.functional.counts import count_log_probability, log_odds
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
@@ -32,11 +33,13 @@ __all__ = [
     "concentration",
     "contrast_accuracy",
     "contrast_log_probabilities",
+    "count_log_probability",
     "draw_groups",
     "dual_entropy_weight",
     "entropy",
     "instance_weight",
     "log_mean_probability",
+    "log_odds",
     "log_probabilities",
     "matching_offsets",
     "noise_transition",

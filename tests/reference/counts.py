@@ -1,0 +1,35 @@
+"""The distribution of the number of instances of a class, by enumeration and by the recursion over instances."""
+
+import math
+from itertools import product
+
+
+def enumerated(probabilities: list[float]) -> list[float]:
+    """``Pr[count = k]`` for k = 0, 1, ..., by all assignments."""
+    pmf = [0.0] * (len(probabilities) + 1)
+    for members in product([0, 1], repeat=len(probabilities)):
+        pmf[sum(members)] += math.prod(p if x else 1 - p for p, x in zip(probabilities, members, strict=True))
+    return pmf
+
+
+def recursion(log_odds: list[float]) -> list[float]:
+    """``log Pr[count = k]``, adding an instance at a time, in the log domain."""
+    log_pmf = [0.0]
+    for a in log_odds:
+        log_p, log_rest = -_softplus(-a), -_softplus(a)
+        larger = [-math.inf] * (len(log_pmf) + 1)
+        for k, value in enumerate(log_pmf):
+            larger[k] = _log_add(larger[k], value + log_rest)
+            larger[k + 1] = _log_add(larger[k + 1], value + log_p)
+        log_pmf = larger
+    return log_pmf
+
+
+def _softplus(x: float) -> float:
+    return max(x, 0) + math.log1p(math.exp(-abs(x)))
+
+
+def _log_add(a: float, b: float) -> float:
+    if -math.inf in (a, b):
+        return max(a, b)
+    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
