@@ -5,8 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, roc_auc_score
+from torch.nn.functional import one_hot
 
+from reference.counts import enumerated
 from torchllp import metrics
+from torchllp.metrics import count_score
 
 
 @settings(deadline=None)
@@ -85,3 +88,34 @@ def test_bag_errors_are_means_over_bags() -> None:
     first = 0.5 * math.log(0.5 / 0.7) + 0.5 * math.log(0.5 / 0.3)
     assert errors["bag_kl"].item() == pytest.approx((first + math.log(1 / 0.9)) / 2)
     assert errors["bag_mae"].item() == pytest.approx((0.2 + 0.1) / 2)
+
+
+def test_the_count_score_of_two_classes_is_a_likelihood_ratio() -> None:
+    p = torch.tensor([0.9, 0.3, 0.6, 0.2, 0.5], dtype=torch.float64)
+    log_p, bag_index = torch.stack([1 - p, p], 1).log(), torch.tensor([0, 0, 0, 1, 1])
+    counts, prior = torch.tensor([[1, 2], [1, 1]]), torch.tensor([0.4, 0.6])
+    expected = 0.0
+    for rows, count in ((p[:3], 2), (p[3:], 1)):
+        by_prior = math.comb(len(rows), count) * 0.6**count * 0.4 ** (len(rows) - count)
+        expected += math.log(enumerated(rows.tolist())[count] / by_prior) / 5
+    assert count_score(log_p, bag_index, counts, prior).item() == pytest.approx(expected)
+
+
+def test_the_count_score_of_the_prior_is_zero_and_of_the_truth_is_the_largest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (300,), generator=generator)
+    bag_index = torch.arange(300) // 30
+    counts = one_hot(labels, 4).view(10, 30, 4).sum(1)
+    prior = counts.sum(0) / 300
+    assert count_score(prior.log().expand(300, 4), bag_index, counts, prior).item() == pytest.approx(0, abs=1e-6)
+    truth = (5 * one_hot(labels, 4).double()).log_softmax(1)
+    smooth = (one_hot(labels, 4).double()).log_softmax(1)
+    wrong = (5 * one_hot((labels + 1) % 4, 4).double()).log_softmax(1)
+    scores = [count_score(x, bag_index, counts, prior).item() for x in (truth, smooth, wrong)]
+    assert scores == sorted(scores, reverse=True) and scores[1] > 0
+
+
+def test_the_count_score_of_a_certain_mistake_is_finite() -> None:
+    log_p = torch.tensor([[1e4, 0.0]] * 3).log_softmax(1)
+    score = count_score(log_p, torch.zeros(3, dtype=torch.long), torch.tensor([[1, 2]]), torch.tensor([0.5, 0.5]))
+    assert -1e5 < score < -1e3

@@ -128,6 +128,9 @@ class Recipe(Section):
     """The learning rate falls as the cosine of 0 to this angle: the paper's, or the reference code's (down to 0)."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """Decay of the averaged weights, which are the ones evaluated; warmed up."""
+    choose_by: Literal["bag_kl", "bag_mae", "count_score"] = "bag_kl"
+    """How held-out bags choose the epoch: by divergence or mean absolute error of the shares, or by how probable their
+    counts are."""
     randaugment: Literal["random", "fixed"] = "random"
     """Strong view of images: two operations of random strength, or two at level 10 as in the reference code."""
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchllp.functional import entropy, log_mean_probability, proportion_kl
+from torchllp.functional import count_log_probability, entropy, log_mean_probability, proportion_kl
 
 
 def accuracy(log_p: Tensor, labels: Tensor) -> Tensor:
@@ -130,3 +130,22 @@ def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[st
         "bag_kl": proportion_kl(proportions, log_mean).mean(),
         "bag_mae": (log_mean.exp() - proportions).abs().mean(),
     }
+
+
+def count_score(log_p: Tensor, bag_index: Tensor, counts: Tensor, prior: Tensor) -> Tensor:
+    """How much more probable the known counts of bags are by the predictions than by ``prior [C]``, a scalar.
+
+    In nats an instance: 0 is no better than to predict the prior for every instance, and bags of any size compare. Two
+    classes have one count, and this is the log-likelihood ratio of it; of more classes each is taken against all
+    others, and the sum is scaled by ``(C - 1) / C``. ``counts [B, C]`` are whole numbers.
+
+    >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0])
+    >>> count_score(log_p, bag_index, torch.tensor([[1, 1]]), prior=torch.tensor([0.5, 0.5]))
+    tensor(0.1960, dtype=torch.float64)
+    """
+    prior, counts = prior.double(), counts.double()
+    sizes = counts.sum(1, keepdim=True)
+    ways = torch.lgamma(sizes + 1) - torch.lgamma(counts + 1) - torch.lgamma(sizes - counts + 1)
+    by_prior = ways + counts.xlogy(prior) + (sizes - counts).xlogy(1 - prior)
+    gain = (count_log_probability(log_p, bag_index, counts) - by_prior).sum() / len(log_p)
+    return gain * (1 - 1 / len(prior))

@@ -131,6 +131,13 @@ def test_the_model_is_that_of_the_chosen_epoch() -> None:
     assert all(torch.equal(chosen[key], value) for key, value in outcome.model.state_dict().items())
 
 
+@pytest.mark.parametrize(("criterion", "best"), [("bag_kl", min), ("bag_mae", min), ("count_score", max)])
+def test_the_epoch_is_chosen_by_the_criterion(criterion: str, best) -> None:
+    outcome = run("dllp", recipe=Recipe(epochs=6, instances_per_step=512, lr=1.0, choose_by=criterion))
+    scores = [row[f"held_out/{criterion}"] for row in outcome.metrics]
+    assert outcome.chosen == outcome.metrics[scores.index(best(scores))]
+
+
 def test_with_nothing_held_out_the_last_epoch_counts() -> None:
     outcome = run(held_out=None)
     assert outcome.chosen is None

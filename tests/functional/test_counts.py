@@ -97,3 +97,16 @@ def test_bags_of_one_are_binary_cross_entropies() -> None:
     value = count_log_probability(log_p, torch.tensor([0]), torch.tensor([[0, 1, 0]]))
     expected = torch.tensor([[0.3, 0.2, 0.9]], dtype=torch.float64).log()
     torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 10.0])
+def test_a_bag_of_thousands_takes_far_fewer_frequencies(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_p = (scale * torch.randn(2000, 2, generator=generator, dtype=torch.float64)).log_softmax(1)
+    expected = recursion(log_odds(log_p)[:, 0].tolist())
+    for count in (700, 950, 1000, 1300):
+        if expected[count] > -200:
+            assert of_one_bag(log_p, count)[0].item() == pytest.approx(expected[count], abs=1e-6)
+    q = log_p.exp()
+    frequencies = counts._frequencies(q, torch.zeros(2000, dtype=torch.long), torch.tensor([[2000.0]]))
+    assert sum(len(angles) for angles, _ in frequencies) < 400

@@ -63,7 +63,7 @@ def evaluate(
         Print the numbers as JSON.
     """
     from torchllp.cli.progress import show_progress
-    from torchllp.engine.evaluate import held_out_errors
+    from torchllp.engine.evaluate import HeldOut
     from torchllp.predictor import Predictor
     from torchllp.report.confusion import save_confusion
     from torchllp.report.figure import check_figure
@@ -92,12 +92,12 @@ def evaluate(
             what = str(instances)
         else:
             config = opened.config_with(data_dir)
-            data, _, _, held_out = load_supervision(config, bags_of(opened), observer.on_images)
+            data, _, trained_on, held_out = load_supervision(config, bags_of(opened), observer.on_images)
             check_inputs(opened, data)
             test, what, notes = data.test, f"the {data.tests_on} of {data.name}", list(data.notes)
             if held_out is not None:
-                errors = held_out_errors(predictor.model, predictor.views, data.train, held_out)
-                numbers |= {f"held-out {name}": value.item() for name, value in errors.items()}
+                judged = HeldOut(held_out, trained_on, data.train).judge(predictor.model, predictor.views)
+                numbers |= {f"held-out {name}": value.item() for name, value in judged.items()}
     names = predictor.class_names
     per_class: list[tuple[str, ...]] = []
     confusion = None

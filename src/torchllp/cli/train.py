@@ -193,7 +193,7 @@ def _show_results(runs: "list[Run]") -> None:
         title = "Mean error of a class's share in held-out bags"
     show_table(["method", "bag size", *(f"{epoch} epoch" for epoch in epochs), "run"], rows, title=title)
     if "chosen" in summary["metrics"]:
-        console.print("chosen: the epoch with the smallest error on held-out bags", style="dim")
+        console.print("chosen: the best epoch by the bags that were held out", style="dim")
     if has_labels:
         console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
     console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)

@@ -1,12 +1,13 @@
 """Predictions of a whole set of instances, and what they are worth."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchllp.bags import Bags
 from torchllp.data.dataset import Instances
-from torchllp.functional import log_probabilities
-from torchllp.metrics import accuracy, bag_errors
+from torchllp.functional import log_probabilities, whole_counts
+from torchllp.metrics import accuracy, bag_errors, count_score
 from torchllp.views.views import Views
 
 EVALUATION_BATCH = 1024
@@ -27,22 +28,32 @@ def predict(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None 
         model.train(was_training)
 
 
-def held_out_errors(model: nn.Module, views: Views, train: Instances, held_out: Bags) -> dict[str, Tensor]:
-    """Errors of the predicted proportions of bags that were not trained on."""
-    log_p = predict(model, views, train.inputs, torch.tensor(held_out.members, device=train.inputs.device))
-    bag_index = torch.tensor(held_out.bag_of[held_out.members], device=log_p.device)
-    proportions = torch.tensor(held_out.proportions, dtype=torch.float32, device=log_p.device)
-    return bag_errors(log_p, bag_index, proportions)
+class HeldOut:
+    """Bags that are not trained on, to judge predictions by without a label."""
+
+    def __init__(self, bags: Bags, trained_on: Bags, train: Instances) -> None:
+        device = train.inputs.device
+        self.train = train
+        self.members = torch.tensor(bags.members, device=device)
+        self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
+        self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
+        counts = map(whole_counts, bags.proportions, bags.sizes.tolist())
+        self.counts = torch.tensor(np.stack([*counts]))
+        known = trained_on.counts[trained_on.is_labelled].sum(0) + 0.5  # half an instance: no class is impossible
+        self.prior = torch.tensor(known / known.sum())
+
+    def judge(self, model: nn.Module, views: Views) -> dict[str, Tensor]:
+        """The criteria an epoch can be chosen by, see `metrics`."""
+        log_p = predict(model, views, self.train.inputs, self.members)
+        score = count_score(log_p.cpu(), self.bag_index.cpu(), self.counts, self.prior)  # doubles, not on every device
+        return bag_errors(log_p, self.bag_index, self.proportions) | {"count_score": score}
 
 
-def evaluate(
-    model: nn.Module, views: Views, train: Instances, held_out: Bags | None, test: Instances | None
-) -> dict[str, float]:
-    """Held-out bag errors, and accuracy where test labels exist, by the name they have in the metrics."""
+def evaluate(model: nn.Module, views: Views, held_out: HeldOut | None, test: Instances | None) -> dict[str, float]:
+    """What held-out bags say, and accuracy where test labels exist, by the name they have in the metrics."""
     metrics: dict[str, Tensor] = {}
     if held_out is not None:
-        errors = held_out_errors(model, views, train, held_out)
-        metrics |= {f"held_out/{name}": value for name, value in errors.items()}
+        metrics |= {f"held_out/{name}": value for name, value in held_out.judge(model, views).items()}
     if test is not None and test.labels is not None and test.is_labelled:
         metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs), test.labels)
     return {name: value.item() for name, value in metrics.items()}

@@ -17,7 +17,7 @@ from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
 from torchllp.engine.checks import check_epoch, check_fit
 from torchllp.engine.ema import EMA
-from torchllp.engine.evaluate import evaluate, predict
+from torchllp.engine.evaluate import HeldOut, evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.process import borrowed_process, seeded
@@ -29,8 +29,6 @@ from torchllp.views.views import Views
 
 State = dict[str, Any]
 Row = dict[str, float]
-CHOSEN_BY = "held_out/bag_kl"
-"""The metric whose smallest value marks the chosen epoch."""
 
 
 class Observer:
@@ -86,6 +84,12 @@ class Outcome:
         return predict(self.model, self.views, inputs)
 
 
+def is_better(row: Mapping[str, float], other: Mapping[str, float], criterion: str) -> bool:
+    """Whether held-out bags prefer the epoch of ``row`` to another: by the larger score, or by the smaller error."""
+    one, two = row[f"held_out/{criterion}"], other[f"held_out/{criterion}"]
+    return one > two if criterion == "count_score" else one < two
+
+
 def train(
     model: nn.Module,
     method: Method,
@@ -113,6 +117,7 @@ def train(
     with seeded("first weights of the method", seed):
         method.fit_to(model, views.plain(data.train.inputs[:1]))
     batches = BatchMaker(data.train, bags, views, method)
+    judge = None if held_out is None else HeldOut(held_out, bags, data.train)
 
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
@@ -165,13 +170,13 @@ def train(
             row: Row = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
             row |= {f"train/{name}": value for name, value in means.read().items()}
             for suffix, network in (("", ema.module), ("_raw", model)):
-                measured = evaluate(network, views, data.train, held_out, data.test)
+                measured = evaluate(network, views, judge, data.test)
                 row |= {name + suffix: value for name, value in measured.items()}
             row["seconds"] = time.perf_counter() - started
             check_epoch(model, row)
             rows.append(row)
 
-            if CHOSEN_BY in row and (chosen is None or row[CHOSEN_BY] < chosen["row"][CHOSEN_BY]):
+            if judge is not None and (chosen is None or is_better(row, chosen["row"], recipe.choose_by)):
                 chosen = deepcopy({"row": row, "ema": ema.module.state_dict(), "raw": model.state_dict()})
             state = {"epochs_done": epoch + 1, "num_steps": num_steps, "chosen": chosen}
             state |= {name: part.state_dict() for name, part in stateful.items()}
