@@ -81,7 +81,7 @@ class Job:
         return f"{self.label.replace(', ', '-')}-{'-'.join(map(str, self.bag_sizes))}-seed{self.seed}"
 
     def run(self) -> list[dict[str, Any]]:
-        """A row for each bag size: steps, seconds of CPU time, accuracy in percent."""
+        """A row for each bag size: steps, seconds of CPU time, accuracy."""
         plan, (method, numbers) = PLANS[self.dataset], METHODS[self.label]
         data = load_dataset(self.dataset, self.data_dir)
         first = slice(plan.num_train)

@@ -139,6 +139,15 @@ class Recipe(Section):
     """Strong view of table rows: share of the columns that take the value of another row."""
 
 
+class PretrainingRecipe(Recipe):
+    """What is different where no bag is looked at."""
+
+    epochs: PositiveInt = 200
+    """Epochs; one is a pass over the training instances."""
+    instances_per_step: PositiveInt = 256
+    """Instances a step, which are compared with one another."""
+
+
 class Compute(Section):
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""

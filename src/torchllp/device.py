@@ -17,10 +17,16 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Compute in float32 proper: no autocast, nor the TF32 with which PyTorch's convolutions read inputs on a GPU."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
+    backends = torch.backends
+    name, value, places = "fp32_precision", "ieee", [getattr(backends.cudnn, "conv", None), backends.cuda.matmul]
+    if not all(hasattr(place, name) for place in places):  # before torch 2.9
+        name, value, places = "allow_tf32", False, [backends.cudnn, backends.cuda.matmul]
+    before = [getattr(place, name) for place in places]
     try:
+        for place in places:
+            setattr(place, name, value)
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        for place, setting in zip(places, before, strict=True):
+            setattr(place, name, setting)

@@ -81,6 +81,7 @@ class Job:
         model, method = create(config, num_classes=len(data.class_names), input_shape=data.input_shape)
         if method.uses_labels and data.train.labels is None:
             raise LLPError(f"{config.method.name} needs the labels of the training instances, and there are none")
+        method.check(train_bags)
         if config.init_from is not None and first_weights:
             initialize(model, Run.open(Path(config.init_from)), data)
         return cls(config, data, bags, train_bags, held_out, model, method)
@@ -114,6 +115,8 @@ class Job:
         if self.config.init_from is not None:
             what = "all but the head, which alone is trained," if self.config.freeze else "first weights"
             log.info("%s from %s", what, self.config.init_from)
+        if self.config.method.name == "flmm" and not self.config.freeze:
+            log.info("flmm is meant for frozen features: see `llp pretrain`, --init-from and --freeze")
         if self.held_out is None:
             log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
         else:
@@ -134,7 +137,8 @@ class Job:
             outcome = train(self.model, self.method, self.data, self.train_bags, **arguments)
             return outcome, outcome.model
         frozen, features = freeze(self.model, self.data, self.config.compute)
-        run.save_frozen(frozen)
+        if state is None:
+            run.save_frozen(frozen)
         with seeded("first weights", self.config.seed):
             head = frozen.new_head()
         outcome = train(head, self.method, features, self.train_bags, **arguments)
@@ -232,17 +236,31 @@ def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Jo
 def initialize(model: nn.Module, source: Run, data: Dataset) -> None:
     """Take the trained weights of another run; its head only where it has the same classes."""
     before = read_json(source.data_file)["encoder"]
-    columns = None if before is None else TableEncoder.from_json(before).column_names
-    if columns != (None if data.encoder is None else data.encoder.column_names):
-        raise LLPError(f"{source.path}: was trained on other columns than those of {data.name}")
+    encoder = None if before is None else TableEncoder.from_json(before)
+    if _columns_of(encoder) != _columns_of(data.encoder):
+        raise LLPError(f"{source.path}: was trained on other columns than those of {data.name}, or in another order")
+    if encoder is not None and data.encoder is not None:
+        for column, values in encoder.categories.items():
+            if values != data.encoder.categories[column]:
+                raise LLPError(
+                    f"{source.path}: was trained on other categories of column {column!r} than those of {data.name}"
+                )
     weights = source.load_model().state_dict()
     if tuple(source.description["data"]["class_names"]) != data.class_names:
         weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        name = source.config.model.name
-        raise LLPError(f"{source.path}: its model ({name}) is not the one to be trained") from error
+        shape = tuple(source.description["model"]["input_shape"])
+        if shape != data.input_shape:
+            what = f"was trained on instances of shape {shape}, and those of {data.name} are {data.input_shape}"
+        else:
+            what = f"its model ({source.config.model.name}) is not the one to be trained"
+        raise LLPError(f"{source.path}: {what}") from error
+
+
+def _columns_of(encoder: TableEncoder | None) -> tuple[list[str], list[str]] | None:
+    return None if encoder is None else ([*encoder.column_names], [*encoder.categories])
 
 
 class _Recorder(Observer):

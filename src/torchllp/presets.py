@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torchllp.config import PretrainingRecipe
 from torchllp.errors import LLPError
 from torchllp.registry import unknown_name
 
@@ -17,7 +18,7 @@ def pretraining(dataset: str) -> dict[str, Any]:
     'resnet50'
     """
     # Of learning rates 0.1 and 0.5 and steps of 256 and 512 digits, these met held-out bags best by a linear head.
-    recipe = {"epochs": 200, "instances_per_step": 256, "lr": 0.1}
+    recipe = PretrainingRecipe().model_dump(include={"epochs", "instances_per_step", "lr"})
     model = "mlp" if dataset == TABLE else "resnet50"
     return {"method": {"name": "simclr"}, "model": {"name": model}, "recipe": recipe}
 

@@ -11,6 +11,7 @@ from torchllp.config import Config
 from torchllp.data.image_cache import Progress
 from torchllp.engine.precision import pick_device
 from torchllp.engine.train import Row
+from torchllp.errors import LLPError
 from torchllp.job import Job, create, initialize, log, log_data
 from torchllp.run import Run
 from torchllp.supervision import load_instances
@@ -31,7 +32,13 @@ class Pretraining(Job):
         progress: Progress | None = None,
     ) -> "Pretraining":
         pick_device(config.compute.device)
+        if config.freeze:
+            raise LLPError("`freeze` leaves nothing to pre-train: leave it out")
+        if config.model.name == "linear":
+            raise LLPError("the model 'linear' has no features to learn: take 'mlp'")
         data = replace(load_instances(config, progress), class_names=())
+        if len(data.train) < 2:
+            raise LLPError(f"{data.name}: one instance has none to be compared with")
         bags = Bags.unlabelled(len(data.train))
         model, method = create(config, num_classes=bags.num_classes, input_shape=data.input_shape)
         if config.init_from is not None and first_weights:
@@ -44,6 +51,8 @@ class Pretraining(Job):
     def log(self) -> None:
         log.info("%s on %s: %d instances", self.config.method.name, self.data.name, len(self.data.train))
         log_data(self.data)
+        if self.config.model.name == "resnet50" and pick_device(self.config.compute.device).type == "cpu":
+            log.info("a ResNet-50 takes hours on a CPU; --model small-cnn takes minutes")
         if self.config.init_from is not None:
             log.info("first weights from %s", self.config.init_from)
 

@@ -15,6 +15,7 @@ from torchllp.data.image_cache import Progress
 from torchllp.data.own import OwnData, read_own
 from torchllp.data.readers import Columns
 from torchllp.errors import LLPError
+from torchllp.methods import METHODS
 from torchllp.run import Run, read_json
 
 
@@ -33,6 +34,8 @@ def load_supervision(
     source = None
     if bags is None and config.data.bags_from is not None:
         source = Run.open(Path(config.data.bags_from))
+        if not METHODS.load(source.config.method.name).learns_classes:
+            raise LLPError(f"{source.path}: was pre-trained, and has no bags")
         bags = Bags.load(source.bags_file)
     if config.own.is_given:
         own = _load_own(config, bags, progress)

@@ -47,10 +47,12 @@ def kill(run: Run, path: Path, kind: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pre-training on digits, and a head that was trained on its features."""
     path = tmp_path_factory.mktemp("pretrain")
+    (path / "freeze.toml").write_text('freeze = true\ninit_from = "features"\n')
+    (path / "one.csv").write_text("bag,x,y\n1,0.5,0.5\n")
     result = llp("pretrain", *PRETRAIN, "--run", "features", cwd=path)
     assert result.returncode == 0, result.stderr
     assert "simclr on digits: 1437 instances" in result.stdout
-    assert "go on by: llp train --init-from features" in result.stdout
+    assert "go on by: llp train --init-from features --freeze --method flmm" in result.stdout
     result = llp("train", "--method", "flmm", "--init-from", "features", "--freeze", *TRAIN, "--run", "head", cwd=path)
     assert result.returncode == 0, result.stderr
     assert "all but the head, which alone is trained, from " in result.stdout
@@ -62,6 +64,7 @@ def test_what_is_in_a_pretraining(folder: Path) -> None:
     assert run.summary["metrics"]["last"]["train/contrast_accuracy"] > 0
     assert run.summary["num_instances"] == 1437 and "accuracy" not in run.summary
     assert run.description["data"]["class_names"] == []
+    assert (run.config.recipe.instances_per_step, run.config.recipe.lr) == (256, 0.1)
     assert run.curves_file.read_bytes().startswith(b"\x89PNG")
     assert not run.bags_file.exists()
     assert json.loads(run.data_file.read_text())["labels"] is None
@@ -145,6 +148,15 @@ def test_a_killed_frozen_run_resumes_exactly_without_its_source(folder: Path, tm
         (["pretrain", "--bag-size", "3"], 2, "--bag-size"),
         (["pretrain", "--bag-column", "x"], 2, "--bag-column is about instances of your own"),
         (["pretrain", "--instances", "nope.csv"], 1, "nope.csv"),
+        (["pretrain", "--randaugment", "fixed"], 2, "--randaugment is for strong views"),
+        (["pretrain", "--compile"], 2, "--compile does nothing here"),
+        (["pretrain", "--model", "linear"], 1, "the model 'linear' has no features to learn"),
+        (["pretrain", "--config", "freeze.toml"], 1, "`freeze` leaves nothing to pre-train"),
+        (["pretrain", "--instances", "one.csv"], 1, "one: one instance has none to be compared with"),
+        (["train", "--bags-from", "features"], 1, "features: was pre-trained, and has no bags"),
+        (["train", "--init-from", "features", "--instances", "one.csv", "--bags", "one.csv"], 1, "take 'mlp' for them"),
+        (["train", "--method", "llpfc", "--bag-size", "200", "--run", "x"], 1, "llpfc needs a bag"),
+        (["train", "--compare", "llpfc", "--bag-size", "200", "--run", "x"], 1, "llpfc needs a bag"),
     ],
 )
 def test_misuse_is_one_line_and_leaves_nothing(arguments: list[str], code: int, message: str, folder: Path) -> None:
@@ -170,6 +182,26 @@ def test_features_of_a_table_without_bags_or_labels(work: Work, tmp_path: Path) 
     others = ["--instances", work.path / "rows.csv", "--bags", work.path / "bags.csv", "--label-column", "y"]
     result = here("train", *others, "--init-from", tmp_path / "features", "--run", tmp_path / "other")
     assert result.returncode == 1 and "was trained on other columns" in result.stderr
+
+
+def test_a_table_with_other_categories_is_refused(work: Work, tmp_path: Path) -> None:
+    """Their weights would mean something else."""
+    flags = [*OURS, "--epochs", "1", *RECIPE]
+    assert (
+        here("pretrain", "--instances", work.path / "rows.csv", *flags, "--run", tmp_path / "features").returncode == 0
+    )
+    other = (work.path / "rows.csv").read_text().replace("blue", "teal")
+    (tmp_path / "other.csv").write_text(other)
+    bags = ["--bags", work.path / "bags.csv", "--init-from", tmp_path / "features", "--run", tmp_path / "run"]
+    result = here("train", "--instances", tmp_path / "other.csv", *bags, *flags)
+    assert result.returncode == 1
+    assert "was trained on other categories of column 'colour' than those of other" in result.stderr
+
+
+def test_a_pretraining_is_continued_with_the_same_model(folder: Path, tmp_path: Path) -> None:
+    result = here("pretrain", "--init-from", folder / "features", "--epochs", "1", "--run", tmp_path / "more")
+    assert result.returncode == 0, result.stderr
+    assert Run.open(tmp_path / "more").config.model.name == "small-cnn"
 
 
 def test_features_of_a_folder_of_images(tmp_path: Path) -> None:

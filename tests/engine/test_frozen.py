@@ -55,6 +55,18 @@ def test_a_feature_that_never_changes_is_shifted_only() -> None:
     assert frozen.std[0] == 1 and (features.train.inputs[:, 0] == 0).all()
 
 
+def test_a_feature_that_hardly_changes_does_not_cost_the_classifier_its_digits() -> None:
+    model = create_model("mlp", num_classes=3, input_shape=(1, 8, 8))
+    with torch.no_grad():
+        model.body[3].weight[0] = 1e-8
+        model.body[3].bias[0] = 5.0
+    data = digits()
+    frozen, features = freeze(model, data)
+    head = frozen.new_head()
+    whole = frozen.classifier(head.state_dict())(views_of(data, Recipe()).plain(data.train.inputs))
+    torch.testing.assert_close(head(features.train.inputs), whole, rtol=1e-4, atol=1e-4)
+
+
 def test_data_tested_on_themselves_stay_so() -> None:
     data = digits()
     _, features = freeze(create_model("mlp", num_classes=10, input_shape=(1, 8, 8)), replace(data, test=data.train))
@@ -77,3 +89,41 @@ def test_a_module_of_ones_own() -> None:
 def test_without_a_last_layer_there_is_nothing_to_train(model: nn.Module) -> None:
     with pytest.raises(LLPError, match=r"no last nn\.Linear with a bias"):
         freeze(model, digits())
+
+
+class LongHead(nn.Module):
+    """Features and two layers on them; the last one has as many inputs as there are features, if ``hidden`` is 12."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 12))
+        self.last = nn.Sequential(nn.Linear(12, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    def features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.last(self.features(x))
+
+
+class HeadFirst(nn.Module):
+    """Registers its head before its body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, 10)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 12))
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize("hidden", [12, 20])
+def test_a_head_of_several_layers_is_refused(hidden: int) -> None:
+    with pytest.raises(LLPError, match=r"LongHead is not its features and one nn\.Linear on them"):
+        freeze(LongHead(hidden), digits())
+
+
+def test_the_head_is_found_by_its_name() -> None:
+    frozen, features = freeze(HeadFirst(), digits())
+    assert features.input_shape == (12,) and frozen.new_head().head.out_features == 10

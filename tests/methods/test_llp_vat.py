@@ -11,6 +11,7 @@ from fake_gpu import gradient_by_hand
 from methods.problems import random_bags
 from methods.tester import MethodTester
 from torchllp import BagBatch, create_method, create_model, load_dataset
+from torchllp.device import full_precision
 from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities, prediction_kl, unit_length
 from torchllp.methods.llp_vat import LLPVAT
@@ -154,7 +155,25 @@ def test_half_precision_does_not_reach_the_direction(problem) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = create_method("llp-vat")(model, seeded(batch))
     assert torch.equal(inside["consistency"], outside["consistency"])
-    assert torch.backends.cudnn.allow_tf32  # given back
+
+
+@pytest.mark.parametrize("setting", [None, "tf32", "ieee"])
+def test_tf32_is_switched_off_and_given_back(setting: str | None) -> None:
+    """Whichever of PyTorch's two ways of asking for it was used."""
+    places = (torch.backends.cudnn.conv, torch.backends.cuda.matmul)
+    before = [place.fp32_precision for place in places]
+    try:
+        if setting is not None:
+            for place in places:
+                place.fp32_precision = setting
+        asked_for = [place.fp32_precision for place in places]
+        with full_precision(torch.device("cpu")):
+            assert [place.fp32_precision for place in places] == ["ieee", "ieee"]
+        assert [place.fp32_precision for place in places] == asked_for
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.fp32_precision = value
+    assert torch.backends.cudnn.allow_tf32
 
 
 @pytest.mark.parametrize(

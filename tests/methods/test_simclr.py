@@ -68,6 +68,25 @@ def test_the_loss_is_nt_xent_of_the_projected_features() -> None:
     assert 0 <= parts["contrast_accuracy"] <= 1 and not parts["contrast_accuracy"].requires_grad
 
 
+def test_the_projection_is_two_layers_of_the_features_width() -> None:
+    model = create_model("small-cnn", num_classes=3, input_shape=(1, 8, 8))
+    layers = fitted(model, torch.randn(2, 1, 8, 8)).projection
+    assert [layer.weight.shape for layer in layers if isinstance(layer, nn.Linear)] == [(64, 64), (128, 64)]
+
+
+def test_over_processes_it_is_a_mean_over_the_instances_of_all() -> None:
+    """Each process compares its own; the average of their losses weighs all instances alike."""
+    torch.manual_seed(0)
+    model = create_model("mlp", num_classes=3, input_shape=(5,)).double()
+    first, second = torch.randn(2, 10, 5, dtype=torch.float64)
+    method = fitted(model, first).double()
+    shares = (slice(0, 3), slice(3, 10))
+    parts = [batch_of(first[share], second[share]) for share in shares]
+    whole = sum(method(model, part)["loss"] * len(part.weak) for part in parts) / 10
+    average = sum(method(model, replace(part, num_instances=10 / 2))["loss"] for part in parts) / 2
+    torch.testing.assert_close(average, whole)
+
+
 def test_the_body_and_the_projection_learn_and_the_head_does_not() -> None:
     model = create_model("small-cnn", num_classes=3, input_shape=(1, 8, 8))
     x = torch.randn(6, 1, 8, 8)
@@ -79,7 +98,10 @@ def test_the_body_and_the_projection_learn_and_the_head_does_not() -> None:
 
 
 def test_views_are_simclrs_for_images_and_the_usual_pair_for_rows() -> None:
-    assert isinstance(views_of(images(), QUICK, contrastive=True), ContrastiveViews)
+    views = views_of(images(), QUICK, contrastive=True)
+    assert isinstance(views, ContrastiveViews) and not views.flip  # a mirrored digit is no digit
+    mirrored = views_of(replace(images(), flip=True), QUICK, contrastive=True)
+    assert isinstance(mirrored, ContrastiveViews) and mirrored.flip
     rows = Dataset(name="rows", train=Instances(torch.randn(9, 4)), test=None, class_names=())
     assert isinstance(views_of(rows, QUICK, contrastive=True), TableViews)
 

@@ -13,7 +13,7 @@ def check_flags(config: Config, *layers: Mapping[str, Any], needs_bags: bool = T
     flags = layers[-1]
     given = [(section, name) for section in ("data", "own", "recipe") for name in flags.get(section, {})]
     for section, name in given:
-        for fits, reason in _conditions(config, section, name):
+        for fits, reason in _conditions(config, section, name, needs_bags):
             if not fits:
                 raise Misuse(f"--{name.replace('_', '-')} {reason}")
     if config.freeze and config.init_from is None:
@@ -23,7 +23,7 @@ def check_flags(config: Config, *layers: Mapping[str, Any], needs_bags: bool = T
         raise Misuse(f"say by --bags the table of your bags, or how to make them from labels: {', '.join(BAG_MAKERS)}")
 
 
-def _conditions(config: Config, section: str, name: str) -> Iterator[tuple[bool, str]]:
+def _conditions(config: Config, section: str, name: str, needs_bags: bool) -> Iterator[tuple[bool, str]]:
     """What must hold for a setting to matter, and what to say if it does not."""
     own, data = config.own, config.data
     has_table = own.is_given and data.bags not in BAG_MAKERS and data.bags_from is None
@@ -39,6 +39,7 @@ def _conditions(config: Config, section: str, name: str) -> Iterator[tuple[bool,
         yield not own.is_table, "is for images"
     if name == "randaugment":
         yield not own.is_table and not config.freeze, "is for images: rows of features have --noise and --corruption"
+        yield needs_bags, "is for strong views, and SimCLR has views of its own"
     if name in ("dataset", "data_dir", "download", "split"):
         yield not own.is_given, "is about data sets of ours, and --instances and --images are yours"
     if name in ("bags", "bag_size", "largest_bag", "concentration"):

@@ -1,13 +1,14 @@
 """`llp pretrain`."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, name_of_data, options, section, train_or_stop
-from torchllp.config import Compute, Config, NamedData, OwnInstances, Recipe, read_toml
+from torchllp.cli.training import Flag, Repeated, model_of, name_of_data, options, section, train_or_stop
+from torchllp.config import Compute, Config, NamedData, OwnInstances, PretrainingRecipe, read_toml
 from torchllp.presets import TABLE, pretraining
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def pretrain(
     config: Path | None = None,
     data: Annotated[NamedData | None, section("Data set")] = None,
     own: Annotated[OwnInstances | None, section("Your own data")] = None,
-    recipe: Annotated[Recipe | None, section("Recipe (here 200 epochs, steps of 256)")] = None,
+    recipe: Annotated[PretrainingRecipe | None, section("Recipe")] = None,
     compute: Annotated[Compute | None, section("Compute")] = None,
 ) -> None:
     """Learn features of the training instances without any label (SimCLR), for `llp train --init-from` to start from.
@@ -76,7 +77,10 @@ def pretrain(
     layers = (read_toml(config) if config else {}, flags)
     plain = Config.layered(*layers)
     check_flags(plain, *layers, needs_bags=False)
-    main = Config.layered(pretraining(TABLE if plain.own.is_table else plain.data.dataset), *layers)
+    if plain.compute.compile:
+        raise Misuse("--compile does nothing here: SimCLR calls the features of a model, not the model")
+    kind = TABLE if plain.own.is_table else plain.data.dataset
+    main = Config.layered(pretraining(kind), model_of(plain.init_from), *layers)
     name = f"{name_of_data(main.data.dataset, main.own)}-{main.method.name}-{main.model.name}-seed{main.seed}"
     _show_result(train_or_stop(main, run or Path("runs", name), overwrite=overwrite, kind=Pretraining))
 
@@ -93,4 +97,5 @@ def _show_result(run: "Run") -> None:
     shown = (f"{last['train/loss']:.3f}", told_apart, f"{last['epoch']:.0f}", str(run.path))
     show_table(["loss", "views told apart", "epochs", "run"], [shown], title=title)
     console.print(f"curves: {run.curves_file}", markup=False, soft_wrap=True)
-    console.print(f"go on by: llp train --init-from {run.path} [--freeze] ...", markup=False, soft_wrap=True)
+    command = f"llp train --init-from {shlex.quote(str(run.path))} --freeze --method flmm"
+    console.print(f"go on by: {command}", markup=False, soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, name_of_data, options, section, train_or_stop
+from torchllp.cli.training import Flag, Repeated, model_of, name_of_data, options, section, train_or_stop
 from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe, read_toml
 from torchllp.data import BAG_MAKERS
 from torchllp.errors import LLPError
@@ -108,7 +108,7 @@ def train(
     check_flags(plain, *layers)
     kind = TABLE if plain.own.is_table else plain.data.dataset
     recipe_layer = find_preset(preset or "quick", kind, plain.model.name, frozen=plain.freeze)
-    main = Config.layered(recipe_layer, _model_of(plain.init_from), *layers)
+    main = Config.layered(recipe_layer, model_of(plain.init_from), *layers)
     path = run or Path("runs", _default_name(main))
     configs = {path: main}
     for name in compare or []:
@@ -121,24 +121,23 @@ def train(
     _show_results(runs)
 
 
-def _model_of(init_from: str | None) -> dict[str, Any]:
-    """The model of the run whose weights are the first ones: what is trained, unless another one is named."""
-    from torchllp.run import Run
-
-    return {} if init_from is None else {"model": Run.open(Path(init_from)).config.model.model_dump()}
-
-
 def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
     """Find what is wrong with the last of several runs before the first one has trained for hours."""
     from torchllp.methods import create_method
     from torchllp.run import Run
+    from torchllp.supervision import load_supervision
 
+    bags = None
+    if len(configs) > 1:  # the first one is checked anyway, before anything is trained
+        _, _, bags, _ = load_supervision(next(iter(configs.values())))
     for path, config in configs.items():
         method = create_method(config.method.name, **config.method.options)
         if not method.learns_classes:
             raise Misuse(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         if method.uses_labels and config.own.is_given and config.own.label_column is None:
             raise LLPError(f"{config.method.name} learns from labels: name their column by --label-column")
+        if bags is not None:
+            method.check(bags)
         Run.check_free(path, overwrite=overwrite)
 
 

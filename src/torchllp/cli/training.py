@@ -1,7 +1,7 @@
 """What `llp train` and `llp pretrain` share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -25,6 +25,13 @@ def section(title: str) -> Parameter:
 def name_of_data(dataset: str, own: OwnInstances) -> str:
     """What the data are called in the name of a run."""
     return Path(own.instances or own.images or "").stem if own.is_given else dataset
+
+
+def model_of(init_from: str | None) -> dict[str, Any]:
+    """The model of the run whose weights are the first ones: what is trained, unless another one is named."""
+    from torchllp.run import Run
+
+    return {} if init_from is None else {"model": Run.open(Path(init_from)).config.model.model_dump()}
 
 
 def options(flag: str, pairs: list[str] | None) -> Options:

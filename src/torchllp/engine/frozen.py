@@ -14,7 +14,7 @@ from torchllp.engine.precision import pick_device
 from torchllp.engine.process import borrowed_process
 from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
-from torchllp.models.features import features_of
+from torchllp.models.features import features_of, head_of
 from torchllp.models.linear import LinearModel
 from torchllp.views.views import Views
 
@@ -30,7 +30,7 @@ class Frozen:
 
     def new_head(self) -> LinearModel:
         """An untrained head for standardised features."""
-        return LinearModel(in_features=len(self.mean), num_classes=_head_of(self.model).out_features)
+        return LinearModel(in_features=len(self.mean), num_classes=_head(self.model).out_features)
 
     def classifier(self, weights: Mapping[str, Tensor]) -> nn.Module:
         """The whole classifier of raw instances, with the weights of a trained head in place of its own.
@@ -40,8 +40,7 @@ class Frozen:
         whole = deepcopy(self.model).cpu().eval()
         weight, bias = weights["head.weight"].cpu().double(), weights["head.bias"].cpu().double()
         weight = weight / self.std.double()
-        head = _head_of(whole)
-        head.load_state_dict({"weight": weight.float(), "bias": (bias - weight @ self.mean.double()).float()})
+        _head(whole).load_state_dict({"weight": weight.float(), "bias": (bias - weight @ self.mean.double()).float()})
         return whole
 
 
@@ -59,14 +58,14 @@ def freeze(model: nn.Module, data: Dataset, compute: Compute | None = None) -> t
     torch.Size([1, 10])
     """
     compute = compute or Compute()
-    _head_of(model)
     device = pick_device(compute.device)
     views = views_of(data, Recipe())
     model = deepcopy(model).to(device).eval().requires_grad_(False)
     with borrowed_process(device, compute.threads):
+        _check_head(model, views.plain(data.train.inputs[:4].to(device)))
         train = _features(model, views, data.train.inputs, device)
         mean, std = train.mean(0), train.std(0, correction=0)
-        std = torch.where(std > 0, std, 1.0)  # a feature that never changes is only shifted
+        std = torch.where(std > 1e-5 * mean.abs(), std, 1.0)  # a feature that hardly changes is only shifted
         test = data.test
         if test is not None and test is not data.train:
             test = Instances((_features(model, views, test.inputs, device) - mean) / std, test.labels)
@@ -83,12 +82,21 @@ def _features(model: nn.Module, views: Views, inputs: Tensor, device: torch.devi
     return torch.cat([features_of(model, views.plain(chunk.to(device))).float().cpu() for chunk in chunks])
 
 
-def _head_of(model: nn.Module) -> nn.Linear:
-    """The last linear layer, whose input :func:`features_of` takes as the features."""
-    head = getattr(model, "head", None)
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if not isinstance(head, nn.Linear):
-        head = linears[-1] if linears else None
+def _head(model: nn.Module) -> nn.Linear:
+    head = head_of(model)
+    assert head is not None  # it was checked
+    return head
+
+
+def _check_head(model: nn.Module, x: Tensor) -> None:
+    """Raise unless the model is its features followed by one linear layer, which alone can be trained on them."""
+    head = head_of(model)
     if head is None or head.bias is None:
         raise LLPError(f"{type(model).__name__} has no last nn.Linear with a bias, so nothing is left to train")
-    return head
+    with torch.no_grad():
+        features, output = features_of(model, x), model(x)
+        fits = features.ndim == 2 and features.shape[1] == head.in_features
+        if not fits or not torch.allclose(head(features), output, rtol=1e-3, atol=1e-4):
+            raise LLPError(
+                f"{type(model).__name__} is not its features and one nn.Linear on them, which alone could be trained"
+            )

@@ -45,14 +45,18 @@ class LLPFC(Method):
         self.register_buffer("log_row", torch.empty(0, 0), persistent=False)
         self.register_buffer("weight", torch.empty(0), persistent=False)
 
-    def groups(self, bags: Bags, epoch: int, seed: int) -> np.ndarray:
-        """The bags (rows of ``bags``) of each group in this epoch, ``[G, C]``; those left over are in none."""
-        labelled = np.flatnonzero(bags.is_labelled)
-        if len(labelled) < bags.num_classes:
+    def check(self, bags: Bags) -> None:
+        num_labelled = int(bags.is_labelled.sum())
+        if num_labelled < bags.num_classes:
             raise LLPError(
-                f"llpfc needs a bag with known proportions for each class to train on, and there are {len(labelled)} "
+                f"llpfc needs a bag with known proportions for each class to train on, and there are {num_labelled} "
                 f"such bags for {bags.num_classes} classes"
             )
+
+    def groups(self, bags: Bags, epoch: int, seed: int) -> np.ndarray:
+        """The bags (rows of ``bags``) of each group in this epoch, ``[G, C]``; those left over are in none."""
+        self.check(bags)
+        labelled = np.flatnonzero(bags.is_labelled)
         rng = np.random.default_rng(seed_of("groups", seed, epoch // self.regroup_every))
         return labelled[draw_groups(bags.proportions[labelled] > 0, rng)]
 
@@ -62,7 +66,7 @@ class LLPFC(Method):
             return
         groups, prior = self.groups(bags, epoch, seed), bags.class_shares
         log_row, weight = np.zeros(bags.proportions.shape), np.zeros(len(bags))
-        self.undefined_columns = 0
+        before, self.undefined_columns = self.undefined_columns, 0
         for group in groups:
             gamma, sizes = bags.proportions[group], bags.sizes[group]
             alpha = np.full(len(group), 1 / len(group))
@@ -73,7 +77,7 @@ class LLPFC(Method):
             log_row[group[has_weight]] = log_t[has_weight]
             weight[group] = alpha * sizes.sum() / sizes
             self.undefined_columns += int(undefined.sum())
-        if self.undefined_columns:
+        if self.undefined_columns not in (0, before):
             log.warning(
                 "llpfc: from epoch %d on, groups of bags say nothing of %d of their %d classes (%d groups)",
                 epoch + 1,

@@ -26,6 +26,9 @@ class Method(nn.Module):
     learns_classes: ClassVar[bool] = True
     """Whether it trains a classifier; one that does not learns features alone, and needs neither bags nor classes."""
 
+    def check(self, bags: "Bags") -> None:
+        """Raise unless these training bags can be learnt from; any can unless overridden."""
+
     def fit_to(self, model: nn.Module, example: Tensor) -> None:
         """Called once before training, with the model and one instance ``[1, ...]``; nothing unless overridden.
 

@@ -20,5 +20,4 @@ def transported_labels(log_p: Tensor, batch: BagBatch, *, eps: float, rounds: in
     A bag whose proportions are not known has its predictions for labels.
     """
     sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
-    counts = (batch.proportions * sizes[:, None]).where(batch.is_labelled[:, None], 0.0)
-    return bag_transport(log_p, batch.bag_index, counts, eps=eps, rounds=rounds)
+    return bag_transport(log_p, batch.bag_index, batch.proportions * sizes[:, None], eps=eps, rounds=rounds)

@@ -7,8 +7,17 @@ from torch import Tensor, nn
 from torchllp.errors import LLPError
 
 
+def head_of(model: nn.Module) -> nn.Linear | None:
+    """``model.head`` where that is a linear layer, else its last one; None if it has none."""
+    head = getattr(model, "head", None)
+    if isinstance(head, nn.Linear):
+        return head
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return linears[-1] if linears else None
+
+
 def features_of(model: nn.Module, x: Tensor) -> Tensor:
-    """``model.features(x)`` where the model has that method, else the input of its last ``nn.Linear``.
+    """``model.features(x)`` where the model has that method, else the input of its head (:func:`head_of`).
 
     A submodule called ``features`` is no such method: torchvision's VGG keeps its feature maps there.
 
@@ -19,10 +28,10 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
     method = getattr(model, "features", None)
     if inspect.ismethod(method):
         return method(x)
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    head = head_of(model)
     inputs: list[Tensor] = []
-    if linears:
-        with linears[-1].register_forward_pre_hook(lambda _, args: inputs.append(args[0])):
+    if head is not None:
+        with head.register_forward_pre_hook(lambda _, args: inputs.append(args[0])):
             model(x)
     if not inputs:
         raise LLPError(
