@@ -2,12 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, model_of, name_of_data, options, section, train_or_stop
+from torchllp.cli.training import Flag, Repeated, flags_of, model_of, name_of_data, section, train_or_stop
 from torchllp.config import Compute, Config, NamedData, OwnInstances, PretrainingRecipe, read_toml
 from torchllp.presets import TABLE, pretraining
 
@@ -65,15 +65,17 @@ def pretrain(
             raise Misuse("--resume continues a run by its own settings: leave the other options out")
         _show_result(train_or_stop(None, resume, kind=Pretraining))
         return
-    flags: dict[str, Any] = {
-        name: section.model_dump(exclude_unset=True)
-        for name, section in (("data", data), ("own", own), ("recipe", recipe), ("compute", compute))
-        if section is not None
-    }
-    flags["method"] = {"options": options("--set", set)}
-    flags["model"] = ({"name": model} if model else {}) | {"options": options("--model-set", model_set)}
-    flags |= {"seed": seed} if seed is not None else {}
-    flags |= {"init_from": str(init_from)} if init_from is not None else {}
+    flags = flags_of(
+        set=set,
+        model=model,
+        model_set=model_set,
+        seed=seed,
+        init_from=init_from,
+        data=data,
+        own=own,
+        recipe=recipe,
+        compute=compute,
+    )
     layers = (read_toml(config) if config else {}, flags)
     plain = Config.layered(*layers)
     check_flags(plain, *layers, needs_bags=False)

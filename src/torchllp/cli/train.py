@@ -1,12 +1,12 @@
 """`llp train`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, model_of, name_of_data, options, section, train_or_stop
+from torchllp.cli.training import Flag, Repeated, flags_of, model_of, name_of_data, section, train_or_stop
 from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe, read_toml
 from torchllp.data import BAG_MAKERS
 from torchllp.errors import LLPError
@@ -93,15 +93,18 @@ def train(
             raise Misuse("--resume continues a run by its own settings: leave the other options out")
         _show_results([train_or_stop(None, resume)])
         return
-    flags: dict[str, Any] = {
-        name: section.model_dump(exclude_unset=True)
-        for name, section in (("data", data), ("own", own), ("recipe", recipe), ("compute", compute))
-        if section is not None
-    }
-    flags["method"] = ({"name": method} if method else {}) | {"options": options("--set", set)}
-    flags["model"] = ({"name": model} if model else {}) | {"options": options("--model-set", model_set)}
-    flags |= {"seed": seed} if seed is not None else {}
-    flags |= {"init_from": str(init_from)} if init_from is not None else {}
+    flags = flags_of(
+        method=method,
+        set=set,
+        model=model,
+        model_set=model_set,
+        seed=seed,
+        init_from=init_from,
+        data=data,
+        own=own,
+        recipe=recipe,
+        compute=compute,
+    )
     flags |= {"freeze": True} if freeze else {}
     layers = (read_toml(config) if config else {}, flags)
     plain = Config.layered(*layers)

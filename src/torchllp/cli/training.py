@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console
-from torchllp.config import Config, Options, OwnInstances
+from torchllp.config import Config, Options, OwnInstances, Section
 
 if TYPE_CHECKING:
     from torchllp.job import Job
@@ -25,6 +25,27 @@ def section(title: str) -> Parameter:
 def name_of_data(dataset: str, own: OwnInstances) -> str:
     """What the data are called in the name of a run."""
     return Path(own.instances or own.images or "").stem if own.is_given else dataset
+
+
+def flags_of(
+    *,
+    method: str | None = None,
+    set: list[str] | None,
+    model: str | None,
+    model_set: list[str] | None,
+    seed: int | None,
+    init_from: Path | None,
+    **sections: Section | None,
+) -> dict[str, Any]:
+    """What was said on the command line, as a layer for :meth:`Config.layered`."""
+    flags: dict[str, Any] = {
+        name: section.model_dump(exclude_unset=True) for name, section in sections.items() if section is not None
+    }
+    flags["method"] = ({"name": method} if method else {}) | {"options": options("--set", set)}
+    flags["model"] = ({"name": model} if model else {}) | {"options": options("--model-set", model_set)}
+    flags |= {"seed": seed} if seed is not None else {}
+    flags |= {"init_from": str(init_from)} if init_from is not None else {}
+    return flags
 
 
 def model_of(init_from: str | None) -> dict[str, Any]:
