@@ -12,7 +12,7 @@ from torchllp.methods.weights import supported_weights
 
 
 class FLMm(Method):
-    """FLMm (Yang et al., ACML 2021): a linear classifier on features that were learnt without labels (``llp pretrain``).
+    """FLMm (Yang et al., ACML 2021): a linear layer on features that were learnt without labels (``llp pretrain``).
 
     Args:
         entropy_weight: weight of the mean entropy of the predictions.
