@@ -1,28 +1,25 @@
 """LLPClassifier: learning from label proportions as a scikit-learn estimator."""
 
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore[missing-module-attribute]
 from torch import Tensor, nn
 
 from torchllp.bags import Bags, num_held_out
 from torchllp.config import Config
-from torchllp.data.arrays import Images, Rows, is_frame
+from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame
 from torchllp.data.dataset import Instances
 from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
 from torchllp.engine.evaluate import predict
@@ -30,7 +27,6 @@ from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Row, State, train
 from torchllp.errors import LLPError
-from torchllp.files import write_atomically
 from torchllp.functional import bag_mean
 from torchllp.job import epoch_line
 from torchllp.methods import METHODS, create_method
@@ -38,15 +34,10 @@ from torchllp.metrics import bag_errors
 from torchllp.models import create_model
 from torchllp.predictor import labels_in_bags
 from torchllp.presets import TABLE, preset
-from torchllp.run import Run, read_json, read_tensors
-from torchllp.views.image import ImageViews
-from torchllp.views.table import TableViews
+from torchllp.sklearn_files import load_classifier, plain, plain_views, save_classifier
 from torchllp.views.views import Views
 
 log = logging.getLogger("torchllp")
-READERS = {"rows": Rows, "images": Images}
-OWN = ("model", "views", "random_state")
-"""Parameters that may be objects of the user's own, which no JSON file can hold."""
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):
@@ -132,7 +123,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
         tags.input_tags.allow_nan = True  # a missing number is taken as the mean
         tags.input_tags.categorical = True
         return tags
@@ -156,7 +147,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         if bags is not None and proportions is None:
             raise LLPError("bags were given without their proportions")
         X = self._checked(X, reset=True)
-        reader, inputs = Images.fit(X) if _are_images(X) else Rows.fit(X, _plain(self.categorical_features) or ())
+        reader, inputs = Images.fit(X) if are_images(X) else Rows.fit(X, plain(self.categorical_features) or ())
         known, classes, labels = self._supervision(y, proportions, bags, len(inputs))
         class_names = [str(c) for c in classes]
         data = reader.dataset(Instances(inputs, labels), class_names, flip=self.flip)
@@ -169,7 +160,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             num_held_out(config.data.held_out, int(known.is_labelled.sum())), config.seed
         )
         with seeded("first weights", config.seed):
-            model = self._new_model(config, len(classes), data.input_shape)
+            model = self._new_model(len(classes), reader)
         outcome = train(
             model,
             create_method(config.method.name, **config.method.options),
@@ -184,7 +175,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         )
         self.classes_ = np.asarray(classes)
         self.reader_ = reader
-        self.views_ = self.views or _plain_views(reader, data.mean, data.std)
+        self.views_ = self.views or plain_views(reader, data.mean, data.std)
         self.model_ = outcome.model.cpu()
         self.metrics_ = outcome.metrics
         self.chosen_epoch_ = None if outcome.chosen is None else int(outcome.chosen["epoch"])
@@ -225,12 +216,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[labels_in_bags(log_p, log_p.argmax(1), known, known.proportions)]
 
     def score(
-        self, X: Any, y: Any = None, proportions: Any = None, *, bags: Any = None, sample_weight: Any = None
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, proportions: Any = None, bags: Any = None
     ) -> float:
         """Accuracy, if ``y`` are labels. With ``proportions``: :meth:`score_bags`, where no label is needed."""
         if proportions is not None:
             return self.score_bags(X, y if bags is None else bags, proportions)
-        return float(accuracy_score(_as_array(y), self.predict(X), sample_weight=sample_weight))
+        return float(accuracy_score(as_array(y), self.predict(X), sample_weight=sample_weight))
 
     def score_bags(self, X: Any, bags: Any, proportions: Any) -> float:
         """Minus the mean divergence (KL) of predicted from known proportions of bags: 0 is perfect, more is better."""
@@ -247,38 +238,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         A module or views of one's own, and a ``random_state`` that is no number, are not in it: see :meth:`load`.
         """
         check_is_fitted(self)
-        folder = Path(path)
-        if folder.exists() and not (folder / "estimator.json").is_file() and (folder.is_file() or [*folder.iterdir()]):
-            raise LLPError(f"{folder}: there is something here already that is no classifier: take another directory")
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        for name in OWN:
-            if not isinstance(parameters[name], str | int | None):
-                parameters.pop(name)
-        names = getattr(self, "feature_names_in_", None)
-        content = {
-            "torchllp": version("torchllp"),
-            "parameters": parameters,
-            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
-            "input": type(self.reader_).__name__.lower(),
-            "reader": self.reader_.to_json(),
-            "mean": list(getattr(self.views_, "mean", ())),
-            "std": list(getattr(self.views_, "std", ())),
-            "n_features_in": self.n_features_in_,
-            "feature_names_in": None if names is None else names.tolist(),
-            "chosen_epoch": self.chosen_epoch_,
-            "metrics": self.metrics_,
-        }
-        try:
-            json.dumps(content)
-        except TypeError as error:
-            raise LLPError(f"the classifier has a parameter or a class that JSON cannot hold ({error})") from error
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors = self.model_.state_dict().items()
-        copies = {
-            name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors
-        }  # none is shared
-        write_atomically(folder / "model.safetensors", save(copies))
-        Run.write_json(folder / "estimator.json", content)  # last: it marks the directory as whole
+        save_classifier(self, Path(path))
 
     @classmethod
     def load(
@@ -289,41 +249,18 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         views: Views | None = None,
     ) -> Self:
         """The classifier that :meth:`save` wrote. ``model`` and ``views`` are needed where they were the user's own."""
-        folder = Path(path)
-        content = read_json(folder / "estimator.json")
-        parameters = content["parameters"]
-        for name, given in (("model", model), ("views", views)):
-            if name not in parameters and given is None:
-                raise LLPError(f"{folder}: was fitted with {name} of the user's own: give the same to load by {name}=")
-            parameters[name] = parameters.get(name) if given is None else given
-        loaded = cls(**parameters)
-        loaded.reader_ = READERS[content["input"]].from_json(content["reader"])
-        loaded.classes_ = np.array(content["classes"]["values"], dtype=content["classes"]["dtype"])
-        loaded.views_ = views or _plain_views(loaded.reader_, content["mean"], content["std"])
-        loaded.n_features_in_ = content["n_features_in"]
-        if content["feature_names_in"] is not None:
-            loaded.feature_names_in_ = np.array(content["feature_names_in"], dtype=object)
-        loaded.chosen_epoch_, loaded.metrics_ = content["chosen_epoch"], content["metrics"]
-        config = loaded._config(is_images=isinstance(loaded.reader_, Images), seed=0)
-        with seeded("weights that are replaced"):
-            loaded.model_ = loaded._new_model(config, len(loaded.classes_), loaded.reader_.input_shape)
-        try:
-            loaded.model_.load_state_dict(read_tensors(folder / "model.safetensors"))
-        except RuntimeError as error:
-            raise LLPError(
-                f"{folder}: its weights are not those of such a model ({str(error).splitlines()[0]})"
-            ) from error
-        loaded.model_.eval()
-        return loaded
+        return load_classifier(cls, Path(path), model=model, views=views)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """A frame, or an array of two or four dimensions, whose columns are those fitted on unless ``reset``."""
-        X = _as_array(X)
-        if _are_images(X):
+        X = as_array(X)
+        if not reset and are_images(X) != isinstance(self.reader_, Images):
+            what = "rows, and these are images" if are_images(X) else "images, and these are rows"
+            raise LLPError(f"X: the classifier was fitted to {what}")
+        if are_images(X):
             if reset:
                 self.n_features_in_ = int(np.prod(X.shape[1:]))
-            elif not isinstance(self.reader_, Images):
-                raise LLPError(f"X: the model was trained on rows, and these are images of shape {X.shape}")
+                self.__dict__.pop("feature_names_in_", None)  # of rows that it was fitted to before
             return X
         if is_frame(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
@@ -332,18 +269,18 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
 
     def _supervision(
         self, y: Any, proportions: Any, bags: Any, num_rows: int
-    ) -> tuple[Bags, Sequence[Any], Tensor | None]:
+    ) -> tuple[Bags, Sequence[Any] | np.ndarray, Tensor | None]:
         """The bags, their classes, and labels where these are what was given."""
         if proportions is not None:
             found = bags_over(
                 y if bags is None else bags,
                 proportions,
                 num_rows=num_rows,
-                classes=_plain(self.classes),
+                classes=plain(self.classes),
                 unlabelled=self.unlabelled,
             )
             return *found, None
-        y = column_or_1d(_as_array(y), warn=True)
+        y = column_or_1d(as_array(y), warn=True)
         assert_all_finite(y, input_name="y", estimator_name=type(self).__name__)
         check_classification_targets(y)
         check_consistent_length(np.empty(num_rows), y)
@@ -362,30 +299,34 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
 
     def _config(self, *, is_images: bool, seed: int) -> Config:
         """The recipe for this kind of instances, with what the user has set."""
-        model = self.model if isinstance(self.model, str) and self.model != "auto" else None
-        recipe = {name: getattr(self, name) for name in ("epochs", "lr", "optimizer", "weight_decay")}
-        recipe["instances_per_step"] = self.instances_per_step
+        named = self.model if isinstance(self.model, str) else None
+        recipe = ("epochs", "lr", "optimizer", "weight_decay", "instances_per_step")
         layer = {
-            "data": {"held_out": self.held_out},
+            "data": {"held_out": plain(self.held_out)},
             "method": {"name": self.method, "options": self.method_options or {}},
-            "model": ({} if model is None else {"name": model}) | {"options": self.model_options or {}},
-            "recipe": {name: _plain(value) for name, value in recipe.items() if value is not None},
-            "compute": {"device": self.device, "threads": self.threads},
+            "recipe": {name: plain(getattr(self, name)) for name in recipe if getattr(self, name) is not None},
+            "compute": {"device": self.device, "threads": plain(self.threads)},
             "seed": seed,
         }
-        config = Config.layered(preset("quick", "images" if is_images else TABLE, model), layer)
+        config = Config.layered(preset("quick", "images" if is_images else TABLE, named), layer)
         if not METHODS.load(config.method.name).learns_classes:
             raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         return config
 
-    def _new_model(self, config: Config, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    def _new_model(self, num_classes: int, reader: Rows | Images) -> nn.Module:
+        options, shape = self.model_options or {}, reader.input_shape
         if isinstance(self.model, str):
-            return create_model(
-                config.model.name, num_classes=num_classes, input_shape=input_shape, **config.model.options
-            )
+            usual = "small-cnn" if isinstance(reader, Images) else "mlp"
+            name = usual if self.model == "auto" else self.model
+            return create_model(name, num_classes=num_classes, input_shape=shape, **options)
         if isinstance(self.model, nn.Module):
+            if options:
+                raise LLPError("model_options are for a model that is made here, and this one is a module already")
             return deepcopy(self.model)
-        return self.model(num_classes, input_shape, **config.model.options)
+        made = self.model(num_classes, shape, **options) if callable(self.model) else None
+        if not isinstance(made, nn.Module):
+            raise LLPError(f"model must be a name, a module, or a function that makes a module, not {self.model!r}")
+        return made
 
     def _log_p(self, X: Any) -> np.ndarray:
         """Log-probabilities, ``[N, C]``."""
@@ -407,27 +348,3 @@ class _Printer(Observer):
     def on_epoch(self, row: Row, state: State) -> None:
         each = (time.perf_counter() - self.started) / row["epoch"]
         print(f"{epoch_line(row)}, {each * (self.num_epochs - row['epoch']):.0f} s left", flush=True)
-
-
-def _are_images(X: Any) -> bool:
-    return isinstance(X, np.ndarray) and X.ndim == 4
-
-
-def _as_array(values: Any) -> Any:
-    """A tensor as an array; anything else as it is."""
-    if not isinstance(values, Tensor):
-        return values
-    values = values.detach().cpu()
-    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and NumPy's numbers as lists and numbers of Python."""
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _plain_views(reader: Rows | Images, mean: Sequence[float], std: Sequence[float]) -> Views:
-    """Views that do no more than prepare instances for the model; those that train hold on to the training rows."""
-    if isinstance(reader, Images):
-        return ImageViews(mean=tuple(mean), std=tuple(std))
-    return TableViews(reader.encoder.columns, reader.encoder.is_number)

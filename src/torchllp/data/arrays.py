@@ -23,6 +23,19 @@ def is_frame(rows: Any) -> bool:
     return hasattr(rows, "columns")
 
 
+def are_images(instances: Any) -> bool:
+    """Whether these are images: an array of four dimensions."""
+    return isinstance(instances, np.ndarray) and instances.ndim == 4
+
+
+def as_array(values: Any) -> Any:
+    """A tensor as an array; anything else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # which NumPy does not know
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """A frame or a matrix as float32 features; columns are known by their place, and a matrix has no names for them.
