@@ -57,6 +57,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         held_out: share of the bags that is held out to choose the epoch by. None: the larger of 10 % and 3 bags, none
             of fewer than 20.
         categorical_features: columns, by name or place, whose numbers are codes of categories.
+        normalize: rescale proportions that do not sum to 1, or counts that do not sum to the bag's rows, as when bags
+            were cut; refused otherwise.
         unlabelled: what to do with rows whose bag is not in ``proportions``: ``"keep"`` them without proportions,
             ``"drop"`` them, or refuse (None).
         flip: whether images may be mirrored.
@@ -94,6 +96,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         instances_per_step: int | None = None,
         held_out: float | None = None,
         categorical_features: Sequence[str | int] | None = None,
+        normalize: bool = False,
         unlabelled: Literal["keep", "drop"] | None = None,
         flip: bool = False,
         views: Views | None = None,
@@ -114,6 +117,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.instances_per_step = instances_per_step
         self.held_out = held_out
         self.categorical_features = categorical_features
+        self.normalize = normalize
         self.unlabelled = unlabelled
         self.flip = flip
         self.views = views
@@ -176,7 +180,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.asarray(classes)
         self.reader_ = reader
         self.views_ = self.views or plain_views(reader, data.mean, data.std)
-        self.model_ = outcome.model.cpu()
+        self.model_ = outcome.model.cpu().to(memory_format=torch.contiguous_format)  # as it is when loaded
         self.metrics_ = outcome.metrics
         self.chosen_epoch_ = None if outcome.chosen is None else int(outcome.chosen["epoch"])
         return self
@@ -212,7 +216,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         Proportions are rounded to whole rows (largest remainder). Bags and proportions are as in :meth:`fit`.
         """
         log_p = self._log_p(X)
-        known = self._bags(bags, proportions, len(log_p))
+        known, _ = self._bags(bags, proportions, len(log_p), self.classes_.tolist())
         return self.classes_[labels_in_bags(log_p, log_p.argmax(1), known, known.proportions)]
 
     def score(
@@ -226,7 +230,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     def score_bags(self, X: Any, bags: Any, proportions: Any) -> float:
         """Minus the mean divergence (KL) of predicted from known proportions of bags: 0 is perfect, more is better."""
         log_p = self._log_p(X)
-        known = self._bags(bags, proportions, len(log_p))
+        known, _ = self._bags(bags, proportions, len(log_p), self.classes_.tolist())
         known = known.select(np.flatnonzero(known.is_labelled))
         rows = known.members
         errors = bag_errors(*map(torch.from_numpy, (log_p[rows], known.bag_of[rows], known.proportions.copy())))
@@ -272,14 +276,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[Bags, Sequence[Any] | np.ndarray, Tensor | None]:
         """The bags, their classes, and labels where these are what was given."""
         if proportions is not None:
-            found = bags_over(
-                y if bags is None else bags,
-                proportions,
-                num_rows=num_rows,
-                classes=plain(self.classes),
-                unlabelled=self.unlabelled,
-            )
-            return *found, None
+            return *self._bags(y if bags is None else bags, proportions, num_rows, plain(self.classes)), None
         y = column_or_1d(as_array(y), warn=True)
         assert_all_finite(y, input_name="y", estimator_name=type(self).__name__)
         check_classification_targets(y)
@@ -292,10 +289,11 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         names = [str(c) for c in classes]
         return Bags.from_labels(np.arange(num_rows), labels, class_names=names), classes, torch.from_numpy(labels)
 
-    def _bags(self, bags: Any, proportions: Any, num_rows: int) -> Bags:
-        """Bags of the classes that were fitted."""
-        classes = self.classes_.tolist()
-        return bags_over(bags, proportions, num_rows=num_rows, classes=classes, unlabelled=self.unlabelled)[0]
+    def _bags(
+        self, bags: Any, proportions: Any, num_rows: int, classes: Sequence[Any] | None
+    ) -> tuple[Bags, Sequence[Any]]:
+        options: dict[str, Any] = {"normalize": self.normalize, "unlabelled": self.unlabelled}
+        return bags_over(bags, proportions, num_rows=num_rows, classes=classes, **options)
 
     def _config(self, *, is_images: bool, seed: int) -> Config:
         """The recipe for this kind of instances, with what the user has set."""

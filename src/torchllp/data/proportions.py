@@ -1,24 +1,23 @@
 """What is known of bags, in whatever form it is at hand, as Bags over rows that are given by their bags' ids."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
 from torchllp.bags import SUM_TOLERANCE, Bags
 from torchllp.data.arrays import is_frame
-from torchllp.data.bag_table import SIZE, over_all_rows, read_bags
-from torchllp.data.table import Table
+from torchllp.data.bag_table import over_all_rows
 from torchllp.errors import LLPError
 
 NAME = "proportions"
 """What they are called in messages."""
-ID = "id of the bag"
-"""The column of ids in the tables that are made here."""
+SIZE = "size"
+"""A column of this name is no class, unless it is named as one."""
 Unlabelled = Literal["keep", "drop"] | None
-Columns = dict[Any, Any]
-"""Class -> its share, or count, in each bag."""
 
 
 def ids_of_rows(bags: Any) -> list[Any]:
@@ -50,6 +49,7 @@ def bags_over(
     *,
     num_rows: int,
     classes: Sequence[Any] | None = None,
+    normalize: bool = False,
     unlabelled: Unlabelled = None,
 ) -> tuple[Bags, list[Any]]:
     """Bags over the rows that have these ids, and the classes as they are called.
@@ -65,6 +65,7 @@ def bags_over(
 
     Whole numbers that do not sum to 1 are taken as counts. A bag of ``proportions`` that has no row here is left out.
     ``classes`` says which classes there are, in which order; where they have other names, columns are taken in order.
+    ``normalize`` and ``unlabelled`` are those of :meth:`Bags.from_table`.
 
     >>> bags_over(["a", "b", "a"], {"a": 0.5, "b": 1}, num_rows=3)[0].proportions
     array([[0.5, 0.5],
@@ -77,100 +78,94 @@ def bags_over(
     if isinstance(proportions, Bags) and bags is None:
         if len(proportions.bag_of) != num_rows:
             raise LLPError(f"the bags are over {len(proportions.bag_of)} rows and X has {num_rows}")
-        _, order, classes = _choose(_class_labels(proportions), classes)
-        return _called(proportions, order, classes), classes
+        labels = _class_labels(proportions)
+        chosen, _, classes = _choose(labels, classes)
+        if not len(chosen) == len(classes) == len(labels):
+            raise LLPError(
+                f"the bags are of the classes {', '.join(map(str, labels))}, not {', '.join(map(str, classes))}"
+            )
+        return _called(proportions, [labels.index(label) for label in chosen], classes), classes
     if bags is None:
         raise LLPError("proportions say nothing without the bag of each row: give one bag id a row, as y or bags")
     ids = ids_of_rows(bags)
     if len(ids) != num_rows:
         raise LLPError(f"there are {len(ids)} bag ids for the {num_rows} rows of X")
-    table = _parse(proportions, ids, getattr(bags, "name", None))
-    texts, keys = [_text(bag) for bag in ids], [_text(bag) for bag in table[0]]
-    distinct = {bag for bag in (*ids, *table[0]) if _text(bag) is not None}
-    if len({_text(bag) for bag in distinct}) < len(distinct):
-        raise LLPError("two bag ids look the same, such as 7 and '7': make all of them numbers, or all of them strings")
-    _check_rows(ids, texts, table[0], set(keys), unlabelled)
+    known, labels, rows = _parse(proportions, ids, getattr(bags, "name", None))
+    texts, keys = [_text(bag) for bag in ids], [_text(bag) for bag in known]
+    _check_alike(dict(zip([*ids, *known], [*texts, *keys], strict=True)))
+    _check_rows(ids, texts, known, keys, unlabelled)
 
-    without = np.array([text is None for text in texts])
-    known = np.array([text for text in texts if text is not None], dtype=object)
-    if isinstance(table[1], dict):
-        found, order, classes = _from_columns(known, keys, table[1], classes, unlabelled)
-    else:
-        found, order, classes = _from_shares(known, keys, table[1], classes, unlabelled)
-    return _called(over_all_rows(found, without) if without.any() else found, order, classes), classes
-
-
-def _from_columns(
-    ids: np.ndarray, keys: list[Any], columns: Columns, classes: Sequence[Any] | None, unlabelled: Unlabelled
-) -> tuple[Bags, list[int], list[Any]]:
-    labels = [label for label in columns if str(label) != SIZE or label in (classes or ())]
-    chosen, order, classes = _choose(labels, classes)
-    texts = {str(label): values for label, values in columns.items()}
-    if len(texts) < len(columns):
-        raise LLPError(f"{NAME}: two classes have the same name: {', '.join(map(str, columns))}")
-    table = Table.of({ID: np.array(keys, dtype=object), **texts}, NAME)
-    found, _ = read_bags(
+    names, order = None, None
+    if labels is not None:
+        labels = [label for label in labels if label != SIZE or label in (classes or ())]
+        chosen, order, classes = _choose(labels, classes)
+        rows = [[row[label] for label in chosen] for row in rows]
+        names = [f"not {chosen[0]}", str(chosen[0])] if len(chosen) == 1 else [str(label) for label in chosen]
+    sizes = Counter(texts)
+    table = _table([(key, row) for key, row in zip(keys, rows, strict=True) if sizes[key]], sizes)
+    found = Bags.from_table(
+        [text for text in texts if text is not None],
         table,
-        ids,
-        [ID],
-        class_columns=chosen,
-        values="proportions" if len(chosen) == 1 and _is_share(texts[chosen[0]]) else None,
+        values="counts" if _are_counts(list(table.values())) else "proportions",
+        class_names=names,
+        normalize=normalize,
         unlabelled=unlabelled,
-        need_rows=False,
-        rows=Table.of({ID: ids}, "X"),
     )
-    return found, order, classes
-
-
-def _from_shares(
-    ids: np.ndarray, keys: list[Any], shares: list[Any], classes: Sequence[Any] | None, unlabelled: Unlabelled
-) -> tuple[Bags, list[int], list[Any]]:
-    here = set(ids)
-    table = {key: _both(key, row) for key, row in zip(keys, shares, strict=True) if key in here}
-    values: Literal["counts", "proportions"] = "counts" if _are_counts(list(table.values())) else "proportions"
-    found = Bags.from_table(ids.tolist(), table, values=values, unlabelled=unlabelled)
     if classes is None:
         classes = range(found.num_classes)
     if len(classes) != found.num_classes:
         raise LLPError(f"{NAME} has {found.num_classes} classes and not the {len(classes)} that there are")
-    return found, list(range(len(classes))), list(classes)
+    if None in sizes:
+        found = over_all_rows(found, np.array([text is None for text in texts]))
+    return _called(found, order or range(len(classes)), classes), list(classes)
 
 
-def _both(bag: str, shares: Any) -> Any:
-    """Of a single share, those of both classes."""
-    if np.ndim(shares) == 1 and len(shares) == 1:
-        shares = shares[0]
-    if np.ndim(shares) or isinstance(shares, str):
-        return shares
-    if not 0 <= shares <= 1 and shares == shares:  # NaN is told later
-        raise LLPError(f"bag {bag!r}: the share {shares:g} of the second class is not between 0 and 1")
-    return [1 - shares, shares]
+def _table(rows: list[tuple[Any, Any]], sizes: Mapping[Any, int]) -> dict[Any, Any]:
+    """Bag -> one number a class, also where there is only that of the second of two classes."""
+    if not all(np.ndim(row) == 0 or len(row) == 1 for _, row in rows):
+        return dict(rows)
+    singles = {bag: row if np.ndim(row) == 0 else row[0] for bag, row in rows}
+    for bag, single in singles.items():
+        if not isinstance(single, Real):
+            raise LLPError(f"bag {bag!r} has {single!r} in {NAME}, which is no number")
+    are_counts = all(single == single // 1 for single in singles.values()) and max(singles.values()) > 1
+    for bag, single in singles.items():
+        most = sizes[bag] if are_counts else 1
+        if single < 0 or single > most:
+            raise LLPError(f"bag {bag!r}: {single:g} of the second class is not from 0 to {most}")
+    return {bag: [(sizes[bag] if are_counts else 1) - single, single] for bag, single in singles.items()}
 
 
-def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], Columns | list[Any]]:
-    """The ids that something is known of, and the shares of their classes: by class, or else by bag."""
+def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], list[Any] | None, list[Any]]:
+    """The ids that something is known of, the classes if they are named, and for each id what it is.
+
+    That is a mapping from classes where these are named.
+    """
     if isinstance(proportions, Bags):
-        known = proportions.is_labelled
-        columns = dict(zip(_class_labels(proportions), proportions.proportions[known].T, strict=True))
-        return proportions.bag_ids[known].tolist(), columns
+        labels, known = _class_labels(proportions), proportions.is_labelled
+        rows = [dict(zip(labels, row, strict=True)) for row in proportions.proportions[known]]
+        return proportions.bag_ids[known].tolist(), labels, rows
     if is_frame(proportions):
         return _parse_frame(proportions, name)
-    if hasattr(proportions, "items"):  # a mapping, or a series of pandas
-        table = dict(proportions.items())
-        if len(table) < len(proportions):
-            raise LLPError(f"{NAME}: a bag is there more than once ({len(proportions)} rows, {len(table)} bags)")
-        if not any(isinstance(row, Mapping) for row in table.values()):
-            return list(table), list(table.values())
-        for bag, row in table.items():
-            if not isinstance(row, Mapping):
-                raise LLPError(f"bag {bag!r} has {row!r}, and other bags a mapping from classes to shares")
-        labels = dict.fromkeys(label for row in table.values() for label in row)
-        return list(table), {label: [row.get(label, 0) for row in table.values()] for label in labels}
-    return _parse_array(proportions, ids)
+    if not hasattr(proportions, "items"):
+        known, rows = _parse_array(proportions, ids)
+        return known, None, rows
+    _check_once(list(proportions.keys()))
+    table = dict(proportions.items())  # of a mapping, or of a series of pandas
+    if not any(isinstance(row, Mapping) for row in table.values()):
+        return list(table), None, list(table.values())
+    for bag, row in table.items():
+        if not isinstance(row, Mapping):
+            raise LLPError(f"bag {bag!r} has {row!r}, and other bags a mapping from classes to shares")
+    labels = list(dict.fromkeys(label for row in table.values() for label in row))
+    return list(table), labels, [dict.fromkeys(labels, 0) | dict(row) for row in table.values()]
 
 
-def _parse_frame(frame: Any, name: Any) -> tuple[list[Any], Columns]:
+def _parse_frame(frame: Any, name: Any) -> tuple[list[Any], list[Any], list[Any]]:
     labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    for label in labels:
+        if labels.count(label) > 1:
+            raise LLPError(f"{NAME}: two columns are called {label!r}")
     column = next((label for label in (name, "bag") if label is not None and label in labels), None)
     if column is None and not hasattr(frame, "index"):
         raise LLPError(
@@ -178,7 +173,16 @@ def _parse_frame(frame: Any, name: Any) -> tuple[list[Any], Columns]:
             "or give the bag of each row as a column of the same name"
         )
     ids = _as_list(frame.index if column is None else frame[column])
-    return ids, {label: frame[label] for label in labels if label != column}
+    labels = [label for label in labels if label != column]
+    rows = zip(*(_as_list(frame[label]) for label in labels), strict=True)
+    _check_once(ids)
+    return ids, labels, [dict(zip(labels, row, strict=True)) for row in rows]
+
+
+def _check_once(ids: list[Any]) -> None:
+    for bag, times in Counter(ids).items():
+        if times > 1:
+            raise LLPError(f"{NAME}: bag {bag!r} is there {times} times")
 
 
 def _parse_array(array: Any, ids: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -198,25 +202,25 @@ def _parse_array(array: Any, ids: list[Any]) -> tuple[list[Any], list[Any]]:
         raise LLPError(f"{NAME}: an array is in sorted order of the bags' ids, and these have none: {advice}") from None
 
 
-def _choose(labels: list[Any], classes: Sequence[Any] | None) -> tuple[list[str], list[int], list[Any]]:
-    """The columns that are classes, the place of each class among them (or "not" the only one and it), the classes."""
+def _choose(labels: list[Any], classes: Sequence[Any] | None) -> tuple[list[Any], list[int], list[Any]]:
+    """The labels that are classes, where each class is among them (of one: among "not" it and it), and the classes."""
     if classes is None:
         classes = [f"not {labels[0]}", labels[0]] if len(labels) == 1 else labels
-    classes, names = list(classes), [str(label) for label in labels]
-    chosen = [str(c) for c in classes if str(c) in names]
-    if not chosen and (len(names) == len(classes) or (len(names) == 1 and len(classes) == 2)):
-        return names, list(range(len(classes))), classes
-    if len(chosen) == 1 and len(classes) == 2:
-        return chosen, [0, 1] if chosen[0] == str(classes[1]) else [1, 0], classes
-    for c in classes:
-        if str(c) not in chosen:
-            raise LLPError(f"{NAME}: nothing is said of class {c!r} (there are {', '.join(names)})")
-    return chosen, list(range(len(classes))), classes
+    by_name = {str(label): label for label in labels}
+    chosen = [by_name[str(c)] for c in classes if str(c) in by_name]
+    if not chosen and (len(labels) == len(classes) or (len(labels) == 1 and len(classes) == 2)):
+        chosen = labels  # by other names
+    elif len(chosen) == 1 and len(classes) == 2:
+        return chosen, [0, 1] if str(chosen[0]) == str(classes[1]) else [1, 0], list(classes)
+    elif len(chosen) < len(classes):
+        missing = next(c for c in classes if str(c) not in by_name)
+        raise LLPError(f"{NAME}: nothing is said of class {missing!r} (there are {', '.join(by_name)})")
+    return chosen, list(range(len(classes))), list(classes)
 
 
-def _called(bags: Bags, order: list[int], classes: Sequence[Any]) -> Bags:
+def _called(bags: Bags, order: Sequence[int], classes: Sequence[Any]) -> Bags:
     """The same bags with the classes in this order and by these names."""
-    return replace(bags, proportions=bags.proportions[:, order], class_names=tuple(str(c) for c in classes))
+    return replace(bags, proportions=bags.proportions[:, list(order)], class_names=tuple(str(c) for c in classes))
 
 
 def _class_labels(bags: Bags) -> list[Any]:
@@ -225,8 +229,9 @@ def _class_labels(bags: Bags) -> list[Any]:
     return list(numbers) if bags.class_names == tuple(map(str, numbers)) else list(bags.class_names)
 
 
-def _check_rows(ids: list[Any], texts: list[Any], known: list[Any], keys: set[Any], unlabelled: Unlabelled) -> None:
-    missing = [row for row, text in enumerate(texts) if text not in keys]
+def _check_rows(ids: list[Any], texts: list[Any], known: list[Any], keys: list[Any], unlabelled: Unlabelled) -> None:
+    there = set(keys)
+    missing = [row for row, text in enumerate(texts) if text not in there]
     if not missing or unlabelled is not None:
         return
     row = missing[0]
@@ -237,6 +242,14 @@ def _check_rows(ids: list[Any], texts: list[Any], known: list[Any], keys: set[An
         num_bags = len({texts[row] for row in missing})
         what = f"row {row} is in bag {ids[row]!r}, which is not in {NAME}{example} ({num_bags} such bags in all)"
     raise LLPError(f"{what}: correct it, or say unlabelled='keep' or unlabelled='drop'")
+
+
+def _check_alike(texts: Mapping[Any, str | None]) -> None:
+    """Raise if two ids have the same text."""
+    seen: dict[str, Any] = {}
+    for bag, text in texts.items():
+        if text is not None and seen.setdefault(text, bag) is not bag:
+            raise LLPError(f"the bag ids {seen[text]!r} and {bag!r} look alike: make all of them numbers, or strings")
 
 
 def _text(bag: Any) -> str | None:
@@ -254,14 +267,6 @@ def _as_list(values: Any) -> list[Any]:
         if hasattr(values, name):
             return getattr(values, name)()
     return list(values)
-
-
-def _is_share(values: Any) -> bool:
-    """Whether these numbers can be shares: 0 and 1 are."""
-    try:
-        return bool((np.asarray(values, dtype=np.float64) <= 1).all())
-    except (TypeError, ValueError):
-        return False
 
 
 def _are_counts(rows: list[Any]) -> bool:
