@@ -297,6 +297,15 @@ class TestProportions:
         zero_or_one = pd.DataFrame({"bad": [0, 1]}, index=["a", "b"])
         assert quick().fit(X[:4], list("aabb"), zero_or_one).classes_.tolist() == ["not bad", "bad"]
 
+    def test_counts_stay_counts_in_a_part_of_the_rows(self, fitted: LLPClassifier) -> None:
+        few = np.isin(BAGS, [bag for bag in range(30) if COUNTS.bad[bag] <= 4])
+        assert few.any()
+        for form in (COUNTS.bad, COUNTS[["good", "bad"]]):
+            labels = fitted.predict_in_bags(X[few], BAGS[few], form)
+            assert labels.sum() == COUNTS.bad[np.unique(BAGS[few])].sum()
+        ones = {"a": 1, "b": 0, "c": 3}  # 1 of 2, though alone it could be a share
+        assert fitted.predict_in_bags(X[:4], list("aabb"), ones).sum() == 1
+
     def test_the_parameter_classes_names_orders_and_selects(self, fitted: LLPClassifier) -> None:
         named = quick(classes=["good", "bad"]).fit(X, BAGS, SHARE)
         np.testing.assert_array_equal(named.predict(X), np.array(["good", "bad"])[fitted.predict(X)])
@@ -393,6 +402,8 @@ class TestRowsInNoBag:
         assert fitted.score(X, Y) > 0.85
         assert fitted.score_bags(X, ids, some) > -0.2
         assert len(fitted.predict_in_bags(X, ids, some)) == 300
+        with pytest.raises(LLPError, match="no bag in the bag table"):
+            fitted.score_bags(X, ids, {})
 
 
 class TestLabels:

@@ -102,11 +102,11 @@ def bags_over(
         rows = [[row[label] for label in chosen] for row in rows]
         names = [f"not {chosen[0]}", str(chosen[0])] if len(chosen) == 1 else [str(label) for label in chosen]
     sizes = Counter(texts)
-    table = _table([(key, row) for key, row in zip(keys, rows, strict=True) if sizes[key]], sizes)
+    table, values = _table(dict(zip(keys, rows, strict=True)), sizes)
     found = Bags.from_table(
         [text for text in texts if text is not None],
-        table,
-        values="counts" if _are_counts(list(table.values())) else "proportions",
+        {key: row for key, row in table.items() if key is not None and sizes[key]},
+        values=values,
         class_names=names,
         normalize=normalize,
         unlabelled=unlabelled,
@@ -120,20 +120,24 @@ def bags_over(
     return _called(found, order or range(len(classes)), classes), list(classes)
 
 
-def _table(rows: list[tuple[Any, Any]], sizes: Mapping[Any, int]) -> dict[Any, Any]:
-    """Bag -> one number a class, also where there is only that of the second of two classes."""
-    if not all(np.ndim(row) == 0 or len(row) == 1 for _, row in rows):
-        return dict(rows)
-    singles = {bag: row if np.ndim(row) == 0 else row[0] for bag, row in rows}
+def _table(table: dict[Any, Any], sizes: Mapping[Any, int]) -> tuple[dict[Any, Any], Literal["counts", "proportions"]]:
+    """Bag -> one number a class, also where there is only that of the second of two, and what the numbers are.
+
+    That is found out from all bags, also those without rows here, so that it is the same in every part of the rows.
+    """
+    if not table or not all(np.ndim(row) == 0 or len(row) == 1 for row in table.values()):
+        return table, "counts" if _are_counts(list(table.values())) else "proportions"
+    singles = {bag: row if np.ndim(row) == 0 else row[0] for bag, row in table.items()}
     for bag, single in singles.items():
         if not isinstance(single, Real):
             raise LLPError(f"bag {bag!r} has {single!r} in {NAME}, which is no number")
     are_counts = all(single == single // 1 for single in singles.values()) and max(singles.values()) > 1
+    most = sizes if are_counts else dict.fromkeys(singles, 1)
     for bag, single in singles.items():
-        most = sizes[bag] if are_counts else 1
-        if single < 0 or single > most:
-            raise LLPError(f"bag {bag!r}: {single:g} of the second class is not from 0 to {most}")
-    return {bag: [(sizes[bag] if are_counts else 1) - single, single] for bag, single in singles.items()}
+        if sizes[bag] and (single < 0 or single > most[bag]):
+            raise LLPError(f"bag {bag!r}: {single:g} of the second class is not from 0 to {most[bag]}")
+    both = {bag: [most[bag] - single, single] for bag, single in singles.items()}
+    return both, "counts" if are_counts else "proportions"
 
 
 def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], list[Any] | None, list[Any]]:
