@@ -49,7 +49,7 @@ def test_commands_are_understood(page: Path) -> None:
         assert callable(command) and bound is not None
 
 
-@pytest.mark.parametrize(("name", "accuracy"), [("digits", 97.0), ("own_bags", 95.0), ("dataframe", 94.0)])
+@pytest.mark.parametrize(("name", "accuracy"), [("digits", 97.0), ("own_bags", 95.0), ("dataframe", 92.0)])
 def test_examples_run(name: str, accuracy: float, tmp_path: Path) -> None:
     script = ROOT / "examples" / f"{name}.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=600)
