@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchllp.models import create_model as create_model
     from torchllp.models import list_models as list_models
     from torchllp.run import Run as Run
+    from torchllp.sklearn import LLPClassifier as LLPClassifier
 
 # Public name -> the module that has it, imported when the name is first used: `import torchllp` stays quick.
 _PUBLIC = {
@@ -33,6 +34,7 @@ _PUBLIC = {
     "Config": "torchllp.config",
     "Dataset": "torchllp.data.dataset",
     "Instances": "torchllp.data.dataset",
+    "LLPClassifier": "torchllp.sklearn",
     "LLPError": "torchllp.errors",
     "Recipe": "torchllp.config",
     "Run": "torchllp.run",

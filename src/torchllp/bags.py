@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -350,6 +351,16 @@ def default_held_out(num_bags: int) -> int:
     [0, 3, 9]
     """
     return max(3, round(0.1 * num_bags)) if num_bags >= 20 else 0
+
+
+def num_held_out(share: float | None, num_bags: int) -> int:
+    """How many of so many labelled bags a share of them is, rounded up; None: :func:`default_held_out`.
+
+    >>> num_held_out(0.07, 100)
+    7
+    """
+    # less a little: 0.07 x 100 is 7.000000000000001
+    return default_held_out(num_bags) if share is None else math.ceil(share * num_bags - 1e-9)
 
 
 def _show(bag_id: object) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchllp.bags import Bags
 from torchllp.data.bag_table import bag_ids, read_bags
 from torchllp.data.dataset import Instances
 from torchllp.data.image_cache import Progress
@@ -129,11 +130,19 @@ class Predictor:
         )
         # of two classes one may be said alone: then the first of the bags' is "not" it
         order = [0, 1] if named == [self.class_names[1]] else [1, 0] if len(named) == 1 else range(len(named))
-        labels, numbers = labels.copy(), log_p.double().numpy()
-        for bag in np.flatnonzero(bags.is_labelled):
-            rows, _ = bags.members_of(np.array([bag]))
-            labels[rows] = assign_labels(numbers[rows], whole_counts(bags.proportions[bag, list(order)], len(rows)))
-        return labels, notes
+        return labels_in_bags(log_p.double().numpy(), labels, bags, bags.proportions[:, list(order)]), notes
+
+
+def labels_in_bags(log_p: np.ndarray, labels: np.ndarray, bags: Bags, proportions: np.ndarray) -> np.ndarray:
+    """The likeliest labels ``[N]`` in which the rows of each labelled bag have its counts; others keep ``labels``.
+
+    ``proportions [B, C]`` are those of the bags, in the order of the classes of ``log_p [N, C]``.
+    """
+    labels = labels.copy()
+    for bag in np.flatnonzero(bags.is_labelled):
+        rows, _ = bags.members_of(np.array([bag]))
+        labels[rows] = assign_labels(log_p[rows], whole_counts(proportions[bag], len(rows)))
+    return labels
 
 
 def without_columns(inputs: Tensor, name: str) -> Found:

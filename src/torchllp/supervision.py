@@ -1,12 +1,11 @@
 """The instances and bags that a config names: of a data set, or the user's own."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from torchllp.bags import Bags, default_held_out
+from torchllp.bags import Bags, num_held_out
 from torchllp.config import Config, DataConfig, OwnConfig
 from torchllp.data import BAG_MAKERS, load_dataset
 from torchllp.data.bag_makers import make_bags
@@ -49,10 +48,8 @@ def load_supervision(
         raise LLPError(f"{whose}: its bags are not over the instances and classes of {data.name}")
     if source is not None:
         _check_same_rows(source, bags, data, ids)
-    share, num_labelled = config.data.held_out, int(bags.is_labelled.sum())
-    # less a little: 0.07 x 100 is 7.000000000000001
-    num_held_out = default_held_out(num_labelled) if share is None else math.ceil(share * num_labelled - 1e-9)
-    return data, bags, *bags.hold_out(num_held_out, config.seed)
+    num_bags = num_held_out(config.data.held_out, int(bags.is_labelled.sum()))
+    return data, bags, *bags.hold_out(num_bags, config.seed)
 
 
 def load_instances(config: Config, progress: Progress | None = None) -> Dataset:

@@ -127,10 +127,11 @@ def read_bags(
         normalize=normalize,
         unlabelled=unlabelled,
     )
-    return (_over_all_rows(bags, without) if without.any() else bags), notes
+    return (over_all_rows(bags, without) if without.any() else bags), notes
 
 
-def _over_all_rows(bags: Bags, without: np.ndarray) -> Bags:
+def over_all_rows(bags: Bags, without: np.ndarray) -> Bags:
+    """Bags of some rows as bags of all: ``without`` says of each row whether it is in none of them."""
     bag_of = np.full(len(without), -1)
     bag_of[~without] = bags.bag_of
     return Bags(

@@ -4,6 +4,7 @@ import os
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,14 +63,16 @@ class Table:
                 (part.schema.names, first.schema.names, part),
                 (first.schema.names, part.schema.names, first),
             ):
-                odd = [column for column in names if column not in other]
+                known = set(other)  # there may be thousands of columns
+                odd = [column for column in names if column not in known]
                 if odd:
                     where = first if owner is part else part
                     raise LLPError(f"{owner.name}: has a column {odd[0]!r} that {where.name} has not")
+            times = Counter(part.schema.names)
             for position, column in enumerate(part.schema.names):
                 if not column.strip():
                     raise LLPError(f"{part.name}: column {position + 1} has no name in the header")
-                if part.schema.names.count(column) > 1:
+                if times[column] > 1:
                     raise LLPError(f"{part.name}: two columns are called {column!r}")
         if self.num_rows == 0:
             raise LLPError(f"{name}: the table has no rows")
@@ -126,11 +129,12 @@ class Table:
 
     def need(self, columns: Sequence[str], why: str = "") -> None:
         """Raise unless the table has all of these columns."""
-        missing = [repr(column) for column in columns if column not in self.column_names]
+        known = set(self.column_names)
+        missing = [repr(column) for column in columns if column not in known]
         if missing:
-            known = ", ".join(self.column_names[:20]) + (", ..." if len(self.column_names) > 20 else "")
+            shown = ", ".join(self.column_names[:20]) + (", ..." if len(self.column_names) > 20 else "")
             plural = "columns" if len(missing) > 1 else "column"
-            raise LLPError(f"{self.name}: no {plural} {', '.join(missing)}{why} (it has {known})")
+            raise LLPError(f"{self.name}: no {plural} {', '.join(missing)}{why} (it has {shown})")
 
 
 def as_text(array: pa.Array, where: str) -> pa.Array:

@@ -100,18 +100,20 @@ def train(
     recipe: Recipe | None = None,
     compute: Compute | None = None,
     seed: int = 0,
+    views: Views | None = None,
     observer: Observer | None = None,
     state: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Train ``model`` by ``method`` on ``bags`` over the training instances of ``data``.
 
-    ``held_out`` bags are never trained on; they choose the epoch. ``state`` is what an observer was last given: with
+    ``held_out`` bags are never trained on; they choose the epoch. ``views`` are those of the data unless given.
+    ``state`` is what an observer was last given: with
     it, and the same other arguments, training continues as if it had never stopped.
     """
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
     data = data.to(device)
-    views = views_of(data, recipe, contrastive=method.contrastive)
+    views = views or views_of(data, recipe, contrastive=method.contrastive)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
     with seeded("first weights of the method", seed):
