@@ -3,7 +3,7 @@
     python benchmarks/all_methods.py digits
     python benchmarks/all_methods.py fashion-mnist --data-dir DIRECTORY
 
-trains by two processes of one thread each (about 15 minutes for the digits, 90 for Fashion-MNIST) and writes
+trains by two processes of one thread each (about 15 minutes for the digits, two hours for Fashion-MNIST) and writes
 `benchmarks/results/NAME.csv` (a row a run) and `NAME.md` (mean and deviation). Finished runs are kept in
 `runs/benchmark-NAME`, so that the command goes on where it was stopped; remove that directory to begin anew.
 
