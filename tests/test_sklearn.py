@@ -501,6 +501,9 @@ class TestTraining:
         chosen = quick(held_out=None).fit(X, BAGS, SHARE)
         errors = [row["held_out/bag_kl"] for row in chosen.metrics_]
         assert chosen.chosen_epoch_ == 1 + int(np.argmin(errors))
+        by_counts = quick(held_out=None, choose_by="count_score").fit(X, BAGS, SHARE)
+        scores = [row["held_out/count_score"] for row in by_counts.metrics_]
+        assert by_counts.chosen_epoch_ == 1 + int(np.argmax(scores))
 
     def test_progress_is_printed_if_asked_for(self, capsys: pytest.CaptureFixture[str]) -> None:
         quick().fit(X, BAGS, SHARE).predict(X)

@@ -56,6 +56,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             for images.
         held_out: share of the bags that is held out to choose the epoch by. None: the larger of 10 % and 3 bags, none
             of fewer than 20.
+        choose_by: how they choose it, as for ``llp train``.
         categorical_features: columns, by name or place, whose numbers are codes of categories.
         normalize: rescale proportions that do not sum to 1, or counts that do not sum to the bag's rows, as when bags
             were cut; refused otherwise.
@@ -95,6 +96,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: float | None = None,
         instances_per_step: int | None = None,
         held_out: float | None = None,
+        choose_by: Literal["bag_kl", "bag_mae", "count_score"] | None = None,
         categorical_features: Sequence[str | int] | None = None,
         normalize: bool = False,
         unlabelled: Literal["keep", "drop"] | None = None,
@@ -116,6 +118,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.instances_per_step = instances_per_step
         self.held_out = held_out
+        self.choose_by = choose_by
         self.categorical_features = categorical_features
         self.normalize = normalize
         self.unlabelled = unlabelled
@@ -298,7 +301,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     def _config(self, *, is_images: bool, seed: int) -> Config:
         """The recipe for this kind of instances, with what the user has set."""
         named = self.model if isinstance(self.model, str) else None
-        recipe = ("epochs", "lr", "optimizer", "weight_decay", "instances_per_step")
+        recipe = ("epochs", "lr", "optimizer", "weight_decay", "instances_per_step", "choose_by")
         layer = {
             "data": {"held_out": plain(self.held_out)},
             "method": {"name": self.method, "options": self.method_options or {}},
