@@ -121,7 +121,9 @@ class Job:
             log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
         else:
             criterion = self.config.recipe.choose_by
-            log.info("%d of %d bags choose the epoch, by %s", len(self.held_out), len(self.bags), criterion)
+            log.info(
+                "%d of %d bags are held out to choose the epoch, by %s", len(self.held_out), len(self.bags), criterion
+            )
 
     def train(self, run: Run, observer: Observer, state: State | None) -> tuple[Outcome, nn.Module]:
         """Train, and return what came out with the whole classifier."""

@@ -175,7 +175,7 @@ def test_supervision_without_labels_is_refused_before_anything_is_trained(work: 
     [
         (["--bag-size", "8"], "--bag-size has nothing to do: your bags have their own sizes"),
         (["--flip"], "--flip is for images"),
-        (["--randaugment", "fixed"], "--randaugment is for images: a table has --noise and --corruption"),
+        (["--randaugment", "fixed"], "--randaugment is for images: rows of features have --noise and --corruption"),
         (["--concentration", "2"], "--concentration is for --bags dirichlet"),
         (["--data-dir", "x"], "--data-dir is about data sets of ours, and --instances and --images are yours"),
     ],
