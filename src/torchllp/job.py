@@ -115,8 +115,9 @@ class Job:
         if self.config.init_from is not None:
             what = "all but the head, which alone is trained," if self.config.freeze else "first weights"
             log.info("%s from %s", what, self.config.init_from)
-        if self.config.method.name == "flmm" and not self.config.freeze:
-            log.info("flmm is meant for frozen features: see `llp pretrain`, --init-from and --freeze")
+        if self.method.for_frozen_features and not self.config.freeze:
+            name = self.config.method.name
+            log.info("%s is meant for frozen features: see `llp pretrain`, --init-from and --freeze", name)
         if self.held_out is None:
             log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
         else:

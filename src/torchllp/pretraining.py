@@ -34,13 +34,13 @@ class Pretraining(Job):
         pick_device(config.compute.device)
         if config.freeze:
             raise LLPError("`freeze` leaves nothing to pre-train: leave it out")
-        if config.model.name == "linear":
-            raise LLPError("the model 'linear' has no features to learn: take 'mlp'")
         data = replace(load_instances(config, progress), class_names=())
         if len(data.train) < 2:
             raise LLPError(f"{data.name}: one instance has none to be compared with")
         bags = Bags.unlabelled(len(data.train))
         model, method = create(config, num_classes=bags.num_classes, input_shape=data.input_shape)
+        if not [name for name, _ in model.named_parameters() if not name.startswith("head.")]:
+            raise LLPError(f"the model {config.model.name!r} has no features to learn: take 'mlp'")
         if config.init_from is not None and first_weights:
             initialize(model, Run.open(Path(config.init_from)), data)
         return cls(config, data, bags, bags, None, model, method)

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
-from fake_gpu import backward_by_hand
+from fake_gpu import backward_by_hand, gradient_by_hand
 from torchllp.errors import LLPError
 from torchllp.models import MODELS, create_model, list_models
 from torchllp.models.features import features_of
@@ -156,6 +156,15 @@ def test_backward_by_hand_is_backward():
     backward_by_hand(loss)
     for parameter, grad in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_gradient_by_hand_is_the_gradient():
+    model, x = create_model("mlp", num_classes=3, input_shape=(5,)), torch.randn(4, 5, requires_grad=True)
+    output, given = model(x), torch.randn(4, 3)
+    (expected,) = torch.autograd.grad(output, x, given, retain_graph=True)
+    (gradient,) = gradient_by_hand(output, x, given)
+    torch.testing.assert_close(gradient, expected)
+    assert all(p.grad is None for p in [x, *model.parameters()])
 
 
 @pytest.mark.parametrize("name", [*IMAGE_MODELS, "mlp"])

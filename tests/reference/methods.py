@@ -17,6 +17,18 @@ from reference.bag_terms import (
 Frozen = tuple[list[int], Tensor]
 
 
+def likeliest(P: Tensor) -> list[int]:
+    return [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+
+
+def instance_loss(P: Tensor, labels: list[int], trust: Tensor) -> Tensor:
+    """Eq. 5."""
+    total = torch.zeros((), dtype=P.dtype)
+    for j, label in enumerate(labels):
+        total = total - trust[j] * P[j, label].log()
+    return total / len(P)
+
+
 def dllp(weak, strong, bag_index, p, is_labelled, labels, *, frozen=None, bag_weighting="equal") -> Tensor:
     return bag_loss(softmax(weak), rows_of_bags(bag_index, len(p)), p, is_labelled.tolist(), bag_weighting)
 
@@ -49,7 +61,7 @@ def ahil(
     P, S = softmax(weak), softmax(strong)
     bags = rows_of_bags(bag_index, len(p))
     if frozen is None:
-        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        pseudo_labels = likeliest(P)
         trust = dual_entropy_weights(
             P.detach(),
             pseudo_labels,
@@ -61,10 +73,9 @@ def ahil(
         )
     else:
         pseudo_labels, trust = frozen
-    instance_loss = torch.zeros((), dtype=P.dtype)
-    for j, label in enumerate(pseudo_labels):
-        instance_loss = instance_loss - trust[j] * S[j, label].log()
-    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss(
+        S, pseudo_labels, trust
+    )
 
 
 def softmatch(
@@ -85,15 +96,14 @@ def softmatch(
     """The first step's loss."""
     P, S = softmax(weak), softmax(strong)
     if frozen is None:
-        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        pseudo_labels = likeliest(P)
         trust = ConfidenceStatistics(P.shape[1], ema_decay).weights(P.detach(), n_sigma, align)
     else:
         pseudo_labels, trust = frozen
-    instance_loss = torch.zeros((), dtype=P.dtype)
-    for j, label in enumerate(pseudo_labels):
-        instance_loss = instance_loss - trust[j] * S[j, label].log()
     bags = rows_of_bags(bag_index, len(p))
-    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss / len(P)
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss(
+        S, pseudo_labels, trust
+    )
 
 
 def rot(
@@ -220,7 +230,7 @@ def flmm(
     P = softmax(weak)
     bags = rows_of_bags(bag_index, len(p))
     if frozen is None:
-        pseudo_labels = [max(range(P.shape[1]), key=row.__getitem__) for row in P.tolist()]
+        pseudo_labels = likeliest(P)
         trust = torch.zeros(len(P), dtype=P.dtype)
         for i, rows in enumerate(bags):
             enough = math.ceil(support * len(rows) - 1e-9)
@@ -230,12 +240,11 @@ def flmm(
                     trust[members] = 1.0
     else:
         pseudo_labels, trust = frozen
-    entropies, instance_loss = torch.zeros((), dtype=P.dtype), torch.zeros((), dtype=P.dtype)
-    for j, label in enumerate(pseudo_labels):
-        entropies = entropies - (P[j] * P[j].log()).sum()
-        instance_loss = instance_loss - trust[j] * P[j, label].log()
+    entropies = torch.zeros((), dtype=P.dtype)
+    for row in P:
+        entropies = entropies - (row * row.log()).sum()
     return (
         bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting)
         + entropy_weight * entropies / len(P)
-        + label_weight * instance_loss / len(P)
+        + label_weight * instance_loss(P, pseudo_labels, trust)
     )

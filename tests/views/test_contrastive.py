@@ -17,7 +17,6 @@ from torchvision.transforms.v2 import functional as theirs
 
 from torchllp.errors import LLPError
 from torchllp.views import contrastive as ours
-from torchllp.views import image as image_module
 from torchllp.views.contrastive import ContrastiveDraw, ContrastiveViews
 from torchllp.views.image import ImageViews
 from torchllp.views.views import Views
@@ -239,14 +238,6 @@ def test_output_is_normalised_float_of_the_same_shape(shape: tuple[int, int, int
 def test_one_mean_is_not_spread_over_three_channels() -> None:
     with pytest.raises(LLPError, match="images of 3 channels need a mean and a std for each of them"):
         unit_views(1).weak(random_images(2, (3, 4, 4)), draw(2, (3, 4, 4)))
-
-
-@pytest.fixture
-def _no_fake_normalisation():
-    """A fake tensor is of no use outside its mode, so none may stay in the cache."""
-    image_module._normalisation.cache_clear()
-    yield
-    image_module._normalisation.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_fake_normalisation")

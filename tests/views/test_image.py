@@ -384,14 +384,6 @@ def test_draws_are_a_function_of_the_seed() -> None:
         assert not any(map(torch.equal, tensors(first), tensors(other)))
 
 
-@pytest.fixture
-def _no_fake_normalisation():
-    """A fake tensor is of no use outside its mode, so none may stay in the cache."""
-    image_module._normalisation.cache_clear()
-    yield
-    image_module._normalisation.cache_clear()
-
-
 @pytest.mark.usefixtures("_no_fake_normalisation")
 @pytest.mark.parametrize("randaugment", MODES)
 @pytest.mark.parametrize("shape", SHAPES)

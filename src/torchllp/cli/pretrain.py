@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, flags_of, model_of, name_of_data, section, train_or_stop
+from torchllp.cli.training import (
+    Flag,
+    Repeated,
+    check_resume_alone,
+    flags_of,
+    model_of,
+    name_of_data,
+    section,
+    train_or_stop,
+)
 from torchllp.config import Compute, Config, NamedData, OwnInstances, PretrainingRecipe, read_toml
 from torchllp.presets import TABLE, pretraining
 
@@ -57,12 +66,11 @@ def pretrain(
     config
         TOML file like a run's config.toml.
     """
+    given = locals()
     from torchllp.pretraining import Pretraining
 
     if resume is not None:
-        others = (set, model, model_set, seed, run, init_from, config, data, own, recipe, compute)
-        if overwrite or any(value is not None for value in others):
-            raise Misuse("--resume continues a run by its own settings: leave the other options out")
+        check_resume_alone(given)
         _show_result(train_or_stop(None, resume, kind=Pretraining))
         return
     flags = flags_of(

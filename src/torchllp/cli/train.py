@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.training import Flag, Repeated, flags_of, model_of, name_of_data, section, train_or_stop
+from torchllp.cli.training import (
+    Flag,
+    Repeated,
+    check_resume_alone,
+    flags_of,
+    model_of,
+    name_of_data,
+    section,
+    train_or_stop,
+)
 from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe, read_toml
 from torchllp.data import BAG_MAKERS
 from torchllp.errors import LLPError
@@ -72,25 +81,9 @@ def train(
     config
         TOML file like a run's config.toml.
     """
+    given = locals()
     if resume is not None:
-        others = (
-            method,
-            set,
-            model,
-            model_set,
-            seed,
-            run,
-            init_from,
-            compare,
-            preset,
-            config,
-            data,
-            own,
-            recipe,
-            compute,
-        )
-        if overwrite or freeze or any(value is not None for value in others):
-            raise Misuse("--resume continues a run by its own settings: leave the other options out")
+        check_resume_alone(given)
         _show_results([train_or_stop(None, resume)])
         return
     flags = flags_of(
@@ -127,21 +120,22 @@ def train(
 def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
     """Find what is wrong with the last of several runs before the first one has trained for hours."""
     from torchllp.methods import create_method
+    from torchllp.methods.method import Method
     from torchllp.run import Run
     from torchllp.supervision import load_supervision
 
-    bags = None
-    if len(configs) > 1:  # the first one is checked anyway, before anything is trained
-        _, _, bags, _ = load_supervision(next(iter(configs.values())))
-    for path, config in configs.items():
-        method = create_method(config.method.name, **config.method.options)
+    methods = [create_method(config.method.name, **config.method.options) for config in configs.values()]
+    for (path, config), method in zip(configs.items(), methods, strict=True):
         if not method.learns_classes:
             raise Misuse(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         if method.uses_labels and config.own.is_given and config.own.label_column is None:
             raise LLPError(f"{config.method.name} learns from labels: name their column by --label-column")
-        if bags is not None:
-            method.check(bags)
         Run.check_free(path, overwrite=overwrite)
+    demanding = [method for method in methods[1:] if type(method).check is not Method.check]
+    if demanding:  # the first one's bags, which are those of all, are checked before it trains in any case
+        _, _, bags, _ = load_supervision(next(iter(configs.values())))
+        for method in demanding:
+            method.check(bags)
 
 
 def _default_name(config: Config) -> str:

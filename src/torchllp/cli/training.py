@@ -1,5 +1,6 @@
 """What `llp train` and `llp pretrain` share."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,13 @@ def section(title: str) -> Parameter:
 def name_of_data(dataset: str, own: OwnInstances) -> str:
     """What the data are called in the name of a run."""
     return Path(own.instances or own.images or "").stem if own.is_given else dataset
+
+
+def check_resume_alone(given: Mapping[str, object]) -> None:
+    """Raise if anything was said, by its parameter's name, beside ``--resume``."""
+    others = [value for name, value in given.items() if name != "resume"]
+    if any(value is not None and value is not False for value in others):
+        raise Misuse("--resume continues a run by its own settings: leave the other options out")
 
 
 def flags_of(

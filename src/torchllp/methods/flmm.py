@@ -21,6 +21,8 @@ class FLMm(Method):
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
     """
 
+    for_frozen_features = True
+
     def __init__(
         self,
         *,

@@ -26,6 +26,9 @@ class Method(nn.Module):
     learns_classes: ClassVar[bool] = True
     """Whether it trains a classifier; one that does not learns features alone, and needs neither bags nor classes."""
 
+    for_frozen_features: ClassVar[bool] = False
+    """Whether it is meant for the head alone, on features that were learnt before; it trains whole networks as well."""
+
     def check(self, bags: "Bags") -> None:
         """Raise unless these training bags can be learnt from; any can unless overridden."""
 
