@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 from methods.problems import random_bags
 from reference.bag_terms import dual_entropy_weights, rows_of_bags
 from torchllp.functional import (
+    auto_beta,
     bag_entropy,
     bag_weight,
     concentration,
@@ -100,6 +101,38 @@ def test_bags_of_one_and_extreme_logits_give_finite_weights() -> None:
     assert weights[0] == 1
     assert weights[1] == 0
     assert weights[2].item() == pytest.approx(math.exp(-(math.log(2) ** 2)))
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 2**31))
+def test_automatic_betas_are_the_plain_loops(sizes, seed) -> None:
+    batch = random_bags(sizes, 4, seed=seed, dtype=torch.float64)
+    log_p = log_probabilities(batch.weak)
+    label = log_p.argmax(1)
+    weights = dual_entropy_weight(
+        log_p,
+        label,
+        batch.bag_index,
+        batch.proportions,
+        beta_bag=auto_beta(torch.tensor(sizes, dtype=torch.float64)[:, None], b=0.3),
+        beta_instance=auto_beta(torch.tensor(4.0, dtype=torch.float64), b=0.3),
+    )
+    expected = dual_entropy_weights(
+        batch.weak.softmax(1),
+        label.tolist(),
+        rows_of_bags(batch.bag_index, len(sizes)),
+        batch.proportions,
+        [True] * len(sizes),
+        beta_bag=1.0,
+        beta_instance=1.0,
+        auto=0.3,
+    )
+    torch.testing.assert_close(weights, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_bag_of_one_weighs_by_presence_alone() -> None:
+    beta = auto_beta(torch.ones(1, 1))
+    assert bag_weight(torch.zeros(1, 3), torch.tensor([[0.0, 0.4, 1.0]]), beta).tolist() == [[0.0, 1.0, 1.0]]
 
 
 def test_gradients() -> None:

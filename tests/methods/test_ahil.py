@@ -10,6 +10,7 @@ from methods.problems import random_bags
 from methods.tester import MethodTester
 from torchllp import BagBatch, create_method
 from torchllp.errors import LLPError
+from torchllp.functional import AUTO_BETA
 
 
 class TestAHIL(MethodTester):
@@ -17,6 +18,8 @@ class TestAHIL(MethodTester):
     variants: ClassVar = [
         {"instance_weight": 0.5, "beta_bag": 1.0, "beta_instance": 1.0},
         *({"weigh_bags": bags, "weigh_instances": instances} for bags, instances in product([True, False], repeat=2)),
+        {"beta": "auto"},
+        {"beta": "auto", "weigh_bags": False},
         {"instance_weight": 2.0, "beta_bag": 5.0, "beta_instance": 0.5, "bag_weighting": "size"},
     ]
     bag_loss_alone: ClassVar = {"instance_weight": 0.0}
@@ -35,6 +38,17 @@ def test_pseudo_labels_of_absent_classes_are_never_trusted() -> None:
     assert (without > 0.9).all()
 
 
+@pytest.mark.parametrize(("num_classes", "size"), [(2, 4), (10, 16), (100, 64)])
+def test_automatic_betas_trust_equal_shares_of_the_largest_entropy_equally(num_classes: int, size: int) -> None:
+    alike = torch.zeros(size, num_classes)
+    proportions = torch.zeros(1, num_classes)
+    proportions[0, 0] = 1
+    batch = BagBatch(weak=alike, strong=alike, bag_index=torch.zeros(size, dtype=torch.long), proportions=proportions)
+    trust = create_method("ahil", beta="auto")(nn.Identity(), batch)["trust"]
+    # class 0 has all instances and its column is even, as it should be; the instances know nothing
+    torch.testing.assert_close(trust, torch.full((size,), math.exp(-1 / AUTO_BETA)))
+
+
 def test_no_gradient_flows_through_trust_or_pseudo_labels() -> None:
     batch = random_bags([4, 4], 3)
     weak = batch.weak.requires_grad_()
@@ -46,7 +60,16 @@ def test_no_gradient_flows_through_trust_or_pseudo_labels() -> None:
     torch.testing.assert_close(with_instances, without)
 
 
-@pytest.mark.parametrize("numbers", [{"beta_bag": 0}, {"beta_instance": -1.0}, {"bag_weighting": "sizes"}])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"beta_bag": 0},
+        {"beta_instance": -1.0},
+        {"bag_weighting": "sizes"},
+        {"beta": "automatic"},
+        {"beta_bag": 5.0, "beta": "auto"},
+    ],
+)
 def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, object]) -> None:
     with pytest.raises(LLPError, match=next(iter(numbers))):
         create_method("ahil", **numbers)

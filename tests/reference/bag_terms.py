@@ -46,8 +46,9 @@ def dual_entropy_weights(
     *,
     beta_bag: float | None,
     beta_instance: float | None,
+    auto: float | None = None,
 ) -> Tensor:
-    """Eq. 6-10, for each instance."""
+    """Eq. 6-10, for each instance; with ``auto`` entropies count by their share of the largest, log M and log C."""
     weights = torch.ones(len(P), dtype=P.dtype)
     for i, rows in enumerate(bags):
         for c in sorted({labels[j] for j in rows}):
@@ -59,14 +60,18 @@ def dual_entropy_weights(
                 else:
                     column = P[rows, c] / P[rows, c].sum()
                     entropy = -sum(x * math.log(x) for x in column.tolist() if x > 0)
-                    bag_weight = math.exp(-((entropy - math.log(m)) ** 2) / beta_bag)
+                    gap, beta = entropy - math.log(m), beta_bag
+                    if auto is not None:
+                        gap, beta = gap / math.log(len(rows)) if len(rows) > 1 else 0.0, auto
+                    bag_weight = math.exp(-(gap**2) / beta)
             for j in rows:
                 if labels[j] == c:
                     weights[j] *= bag_weight
         if beta_instance is not None:
             for j in rows:
                 entropy = -sum(x * math.log(x) for x in P[j].tolist() if x > 0)
-                weights[j] *= math.exp(-(entropy**2) / beta_instance)
+                share, beta = (entropy, beta_instance) if auto is None else (entropy / math.log(P.shape[1]), auto)
+                weights[j] *= math.exp(-(share**2) / beta)
     return weights
 
 

@@ -13,6 +13,7 @@ from reference.bag_terms import (
     softmax,
     transport_plans,
 )
+from torchllp.functional import AUTO_BETA
 
 Frozen = tuple[list[int], Tensor]
 
@@ -52,6 +53,7 @@ def ahil(
     *,
     frozen: Frozen | None = None,
     instance_weight=0.5,
+    beta="fixed",
     beta_bag=1.0,
     beta_instance=1.0,
     weigh_bags=True,
@@ -70,6 +72,7 @@ def ahil(
             is_labelled.tolist(),
             beta_bag=beta_bag if weigh_bags else None,
             beta_instance=beta_instance if weigh_instances else None,
+            auto=AUTO_BETA if beta == "auto" else None,
         )
     else:
         pseudo_labels, trust = frozen

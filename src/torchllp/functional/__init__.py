@@ -5,7 +5,14 @@ from torchllp.functional.assignment import assign_labels, matching_offsets, whol
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
 from torchllp.functional.counts import count_log_probability, log_odds
-from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
+from torchllp.functional.dual_entropy import (
+    AUTO_BETA,
+    auto_beta,
+    bag_weight,
+    concentration,
+    dual_entropy_weight,
+    instance_weight,
+)
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
 from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
@@ -20,8 +27,10 @@ from torchllp.functional.reductions import (
 from torchllp.functional.transport import bag_transport
 
 __all__ = [
+    "AUTO_BETA",
     "adversarial_perturbation",
     "assign_labels",
+    "auto_beta",
     "bag_entropy",
     "bag_log_normalize",
     "bag_logsumexp",

@@ -8,7 +8,8 @@ from torchllp.functional import bag_logsumexp, log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
-from torchllp.methods.weights import dual_entropy_weights
+from torchllp.methods.weights import Beta, dual_entropy_weights
+from torchllp.registry import unknown_name
 
 
 class AHIL(Method):
@@ -16,6 +17,8 @@ class AHIL(Method):
 
     Args:
         instance_weight: weight of the instance-level loss (lambda).
+        beta: ``"fixed"`` (the next two, as in the paper) or ``"auto"`` (in their place widths that fit the number of
+            classes and the size of each bag).
         beta_bag: width of the bag-level trust (beta_b); larger trusts more.
         beta_instance: width of the instance-level trust (beta_i).
         weigh_bags: False leaves the bag-level weight out (Table 2).
@@ -29,6 +32,7 @@ class AHIL(Method):
         self,
         *,
         instance_weight: float = 0.5,
+        beta: str = "fixed",
         beta_bag: float = 1.0,
         beta_instance: float = 1.0,
         weigh_bags: bool = True,
@@ -38,12 +42,17 @@ class AHIL(Method):
         super().__init__()
         if instance_weight < 0:
             raise LLPError(f"instance_weight must be 0 or above, not {instance_weight}")
-        for name, beta in (("beta_bag", beta_bag), ("beta_instance", beta_instance)):
-            if not beta > 0:
-                raise LLPError(f"{name} must be above 0, not {beta}")
+        if beta not in ("fixed", "auto"):
+            raise unknown_name("beta", beta, ("fixed", "auto"))
+        widths = {"beta_bag": beta_bag, "beta_instance": beta_instance}
+        for name, width in widths.items():
+            if not width > 0:
+                raise LLPError(f"{name} must be above 0, not {width}")
+            if beta == "auto" and width != 1:
+                raise LLPError(f"{name} {width:g} and beta 'auto' exclude one another: leave one of them out")
         self.instance_weight = instance_weight
-        self.beta_bag = beta_bag if weigh_bags else None
-        self.beta_instance = beta_instance if weigh_instances else None
+        self.beta_bag: Beta = None if not weigh_bags else "auto" if beta == "auto" else beta_bag
+        self.beta_instance: Beta = None if not weigh_instances else "auto" if beta == "auto" else beta_instance
         self.bag_weighting = check_bag_weighting(bag_weighting)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:

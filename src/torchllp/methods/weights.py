@@ -1,6 +1,6 @@
 """Ways to weigh pseudo-labels, ``[N]`` values in [0, 1]; no gradient flows through them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,16 @@ from torch.nn.functional import one_hot
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import bag_mean, dual_entropy_weight, truncated_gaussian, uniform_alignment
+from torchllp.functional import (
+    auto_beta,
+    bag_mean,
+    bag_sizes,
+    dual_entropy_weight,
+    truncated_gaussian,
+    uniform_alignment,
+)
+
+Beta = float | Literal["auto"] | None
 
 
 @torch.no_grad()
@@ -17,18 +26,20 @@ def dual_entropy_weights(
     label: Tensor,
     batch: BagBatch,
     *,
-    beta_bag: float | None,
-    beta_instance: float | None,
+    beta_bag: Beta,
+    beta_instance: Beta,
     logsumexp: Tensor | None = None,
 ) -> Tensor:
     """AHIL's: the weight of the label's class in its bag times that of the instance (Eq. 6-10); None leaves one out."""
+    sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)[:, None]
+    num_classes = log_p.new_full((), log_p.shape[1])
     return dual_entropy_weight(
         log_p,
         label,
         batch.bag_index,
         batch.proportions,
-        beta_bag=beta_bag,
-        beta_instance=beta_instance,
+        beta_bag=auto_beta(sizes) if isinstance(beta_bag, str) else beta_bag,
+        beta_instance=auto_beta(num_classes) if isinstance(beta_instance, str) else beta_instance,
         is_labelled=batch.is_labelled,
         logsumexp=logsumexp,
     )
