@@ -12,18 +12,15 @@ time has a share of that for each bag size. All other methods train the whole ne
 """
 
 import argparse
-import csv
-import json
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from torchllp import Bags, Compute, Dataset, Instances, Recipe, create_method, create_model, load_dataset, train
+from common import EPOCHS, ONE_THREAD, mean_and_deviation, run_all, with_first_images, write_csv, write_table
+
+from torchllp import Bags, Dataset, Instances, Recipe, create_method, create_model, load_dataset, train
 from torchllp.bags import default_held_out
 from torchllp.engine.frozen import freeze
 from torchllp.engine.process import seeded
@@ -41,9 +38,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ahil, unweighted": ("ahil", {"weigh_bags": False, "weigh_instances": False}),
     "supervised": ("supervised", {}),
 }
-EPOCHS = ("last", "chosen", "oracle")
-RESULTS = Path(__file__).parent / "results"
-ONE_THREAD = Compute(device="cpu", threads=1)
 
 
 @dataclass(frozen=True)
@@ -83,10 +77,7 @@ class Job:
     def run(self) -> list[dict[str, Any]]:
         """A row for each bag size: steps, seconds of CPU time, accuracy."""
         plan, (method, numbers) = PLANS[self.dataset], METHODS[self.label]
-        data = load_dataset(self.dataset, self.data_dir)
-        first = slice(plan.num_train)
-        assert data.train.labels is not None
-        data = replace(data, train=Instances(data.train.inputs[first], data.train.labels[first]))
+        data = with_first_images(load_dataset(self.dataset, self.data_dir), plan.num_train)
         recipe = Recipe(epochs=plan.epochs, instances_per_step=plan.instances_per_step)
         with seeded("first weights", self.seed):
             model = create_model("small-cnn", num_classes=len(data.class_names), input_shape=data.input_shape)
@@ -134,16 +125,6 @@ class Job:
         return train(model, create_method("simclr"), images, everyone, **arguments).model
 
 
-def run(job: Job, folder: Path) -> list[dict[str, Any]]:
-    file = folder / f"{job.name}.json"
-    if not file.is_file():
-        rows = job.run()
-        file.with_suffix(".part").write_text(json.dumps(rows))
-        file.with_suffix(".part").rename(file)
-        print(*(f"{r['method']} {r['bag_size']} seed {r['seed']}: {r['last']:.4f}" for r in rows), sep="\n", flush=True)
-    return json.loads(file.read_text())
-
-
 def jobs_of(dataset: str, data_dir: str | None, seeds: int) -> list[Job]:
     jobs = []
     for seed in range(seeds):  # all methods of a seed first: what there is when stopped is a whole table
@@ -154,32 +135,26 @@ def jobs_of(dataset: str, data_dir: str | None, seeds: int) -> list[Job]:
 
 
 def write(dataset: str, rows: list[dict[str, Any]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
     name = dataset.replace("-", "_")
     rows.sort(key=lambda row: (row["bag_size"], list(METHODS).index(row["method"]), row["seed"]))
-    with open(RESULTS / f"{name}.csv", "w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["method", "bag_size", "seed", "steps", "cpu_seconds", *EPOCHS])
-        for row in rows:
-            numbers = [f"{row['cpu_seconds']:.0f}", *(f"{100 * row[epoch]:.2f}" for epoch in EPOCHS)]
-            table.writerow([row["method"], row["bag_size"], row["seed"], row["steps"], *numbers])
-
-    heads = ("method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "steps", "CPU seconds", "n")
-    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
+    write_csv(
+        name,
+        ["method", "bag_size", "seed", "steps", "cpu_seconds", *EPOCHS],
+        [
+            [row["method"], row["bag_size"], row["seed"], row["steps"], f"{row['cpu_seconds']:.0f}"]
+            + [f"{100 * row[epoch]:.2f}" for epoch in EPOCHS]
+            for row in rows
+        ],
+    )
+    lines = []
     for bag_size in PLANS[dataset].bag_sizes:
         for label in PLANS[dataset].labels:
             runs = [row for row in rows if (row["method"], row["bag_size"]) == (label, bag_size)]
-            cells = [_mean_and_deviation([100 * row[epoch] for row in runs]) for epoch in EPOCHS]
+            cells = [mean_and_deviation([100 * row[epoch] for row in runs]) for epoch in EPOCHS]
             seconds = mean(row["cpu_seconds"] for row in runs)
-            ends = (f"{runs[0]['steps']}", f"{seconds:.0f}", f"{len(runs)}")
-            lines.append(f"| {label} | {bag_size} | {' | '.join((*cells, *ends))} |")
-    text = "\n".join(lines) + "\n"
-    (RESULTS / f"{name}.md").write_text(text)
-    print(text)
-
-
-def _mean_and_deviation(values: list[float]) -> str:
-    return f"{mean(values):.2f} ± {stdev(values):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+            lines.append([label, f"{bag_size}", *cells, f"{runs[0]['steps']}", f"{seconds:.0f}", f"{len(runs)}"])
+    heads = ["method", "bag size", "last epoch", "chosen epoch", "oracle epoch", "steps", "CPU seconds", "n"]
+    write_table(name, heads, lines)
 
 
 def main() -> None:
@@ -188,13 +163,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("TORCHLLP_DATA"), help="where the data set's files are")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    folder = Path("runs", f"benchmark-{options.dataset}")
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = jobs_of(options.dataset, options.data_dir, options.seeds)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(run, jobs, [folder] * len(jobs)))
-    write(options.dataset, [row for rows in results for row in rows])
+    write(options.dataset, run_all(jobs_of(options.dataset, options.data_dir, options.seeds), options.dataset))
 
 
 if __name__ == "__main__":

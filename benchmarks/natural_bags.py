@@ -10,71 +10,22 @@ all seeds. Two processes of one thread each write `benchmarks/results/natural_ba
 """
 
 import argparse
-import csv
-import io
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean, stdev
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 import torch
+from common import EPOCHS, ONE_THREAD, mean_and_deviation, write_csv, write_table
+from tables import adult, bank, contraception
 
-from torchllp import Bags, Compute, Config, create_method, create_model, make_bags, train
+from torchllp import Bags, Config, create_method, create_model, make_bags, train
 from torchllp.bags import default_held_out
-from torchllp.data.own import OwnData, read_own
-from torchllp.data.readers import Columns
 from torchllp.metrics import auc
 from torchllp.presets import TABLE, preset
 
 SEEDS = range(3)
-EPOCHS = ("last", "chosen", "oracle")
-RESULTS = Path(__file__).parent / "results"
-ADULT = (
-    "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,sex,capital-gain,"
-    "capital-loss,hours-per-week,native-country,income"
-)
-
-
-def adult(folder: Path) -> OwnData:
-    def rows(name: str) -> pa.Table:
-        lines = [line.rstrip(".") for line in (folder / name).read_text().splitlines() if line.count(",") == 14]
-        return pa.csv.read_csv(io.BytesIO("\n".join([ADULT, *(line.replace(", ", ",") for line in lines)]).encode()))
-
-    columns = Columns(bag=("occupation",), label="income", id=("fnlwgt",))  # a weight of the survey, no feature
-    return read_own(columns, instances=known(rows("adult.data")), test=known(rows("adult.test")))
-
-
-def known(table: pa.Table) -> pa.Table:
-    """The same table with ``?`` as missing."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
-            values = [None if value == "?" else value for value in table.column(i).to_pylist()]
-            table = table.set_column(i, field.name, pa.array(values))
-    return table
-
-
-def bank(folder: Path) -> OwnData:
-    options = pa.csv.ParseOptions(delimiter=";")
-    rows = pa.csv.read_csv(folder / "bank-additional-full.csv", parse_options=options)
-    # the duration of a call is known only after it
-    return split(rows, 0.2, Columns(bag=("month", "day_of_week", "job"), label="y", id=("duration",)))
-
-
-def contraception(folder: Path) -> OwnData:
-    rows = pa.csv.read_csv(folder / "mlmRev_Contraception.csv")
-    columns = Columns(bag=("district",), label="use", id=("woman",), categorical=("livch",))
-    return split(rows, 0.25, columns)
-
-
-def split(rows: pa.Table, share: float, columns: Columns) -> OwnData:
-    is_test = np.random.default_rng(0).random(len(rows)) < share
-    return read_own(columns, instances=rows.filter(pa.array(~is_test)), test=rows.filter(pa.array(is_test)))
-
-
 DATA = {"Adult by occupation": adult, "Bank by month, day and job": bank, "Contraception by district": contraception}
 JOBS = [
     (name, kind, method, seed)
@@ -115,7 +66,7 @@ def measure(folder: Path, name: str, kind: str, method: str, seed: int) -> dict[
         train_bags,
         held_out=held_out,
         recipe=recipe,
-        compute=Compute(threads=1),
+        compute=ONE_THREAD,
         seed=seed,
     )
     rows = outcome.metrics
@@ -142,29 +93,24 @@ def main() -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         results = list(pool.map(measure, [folder] * len(JOBS), *zip(*JOBS, strict=True)))
     columns = ["bags", "largest class", *EPOCHS, "auc"]
-    with open(RESULTS / "natural_bags.csv", "w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["data", "kind", "method", "seed", *columns])
-        for job, result in zip(JOBS, results, strict=True):
-            table.writerow([*job, *(f"{result[name]:.2f}" if name in result else "" for name in columns)])
-    lines = [
-        "| data | bags | method | last epoch | chosen epoch | oracle epoch | AUC | n |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
-    ]
+    write_csv(
+        "natural_bags",
+        ["data", "kind", "method", "seed", *columns],
+        [
+            [*job, *(f"{result[name]:.2f}" if name in result else "" for name in columns)]
+            for job, result in zip(JOBS, results, strict=True)
+        ],
+    )
+    lines = []
     for name, kind, method in dict.fromkeys(job[:3] for job in JOBS):
         runs = [result for job, result in zip(JOBS, results, strict=True) if job[:3] == (name, kind, method)]
-        cells = [cell([run[column] for run in runs if column in run]) for column in (*EPOCHS, "auc")]
+        cells = [mean_and_deviation([run[column] for run in runs if column in run]) for column in (*EPOCHS, "auc")]
         bags = f"{runs[0]['bags']:,} {kind}" if method != "supervised" else "(all labels)"
-        lines.append(f"| {name} | {bags} | {method} | {' | '.join(cells)} | {len(runs)} |")
+        lines.append([name, bags, method, *cells, f"{len(runs)}"])
         if method == "supervised":
-            lines.append(f"| {name} | (no rows) | largest class | {runs[0]['largest class']:.2f} | | | 50.00 | |")
-    text = "\n".join(lines) + "\n"
-    (RESULTS / "natural_bags.md").write_text(text)
-    print(text)
-
-
-def cell(values: list[float]) -> str:
-    return f"{mean(values):.2f} ± {stdev(values):.2f}" if values else "-"
+            lines.append([name, "(no rows)", "largest class", f"{runs[0]['largest class']:.2f}", "", "", "50.00", ""])
+    heads = ["data", "bags", "method", "last epoch", "chosen epoch", "oracle epoch", "AUC", "n"]
+    write_table("natural_bags", heads, lines, num_words=3)
 
 
 if __name__ == "__main__":
