@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from torchllp.bags import Bags
+from torchllp.calibration import Calibration
 from torchllp.check import check_bags
 from torchllp.config import Config
 from torchllp.data import BAG_MAKERS
@@ -24,7 +25,8 @@ from torchllp.data.dataset import Dataset
 from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
 from torchllp.data.table_encoder import TableEncoder
-from torchllp.engine.evaluate import predict
+from torchllp.engine.alarms import alarms, new_alarms
+from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.frozen import freeze
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
@@ -36,6 +38,7 @@ from torchllp.files import write_atomically
 from torchllp.functional.assignment import matching_offsets
 from torchllp.methods import METHODS, create_method
 from torchllp.methods.method import Method
+from torchllp.metrics import calibration_error
 from torchllp.models import create_model
 from torchllp.randomness import seed_of
 from torchllp.run import Run, read_json
@@ -149,7 +152,27 @@ class Job:
 
     def describe(self, model: nn.Module) -> dict[str, Any]:
         """What ``model.json`` says besides the model and the data."""
-        return {"match_totals": _match_totals(self, model), "bags": self.bags.content_hash}
+        calibration = self.calibrate(model)
+        return {
+            "calibration": calibration.to_json(),
+            "match_totals": _match_totals(self, model, calibration),
+            "bags": self.bags.content_hash,
+        }
+
+    def calibrate(self, model: nn.Module) -> Calibration:
+        """What held-out bags say of the probabilities, and in the log what test labels say of that."""
+        if self.held_out is None:
+            return Calibration.none(self.bags.num_classes)
+        views, test = views_of(self.data, self.config.recipe), self.data.test
+        calibration = HeldOut(self.held_out, self.train_bags, self.data.train).calibrate(model, views)
+        words = f"probabilities are calibrated on {len(self.held_out)} held-out bags: temperature "
+        words += f"{calibration.temperature:.2f}"
+        if test is not None and test.labels is not None and test.is_labelled:
+            log_p = predict(model, views, test.inputs).cpu()
+            before, after = (calibration_error(p, test.labels.cpu()).item() for p in (log_p, calibration(log_p)))
+            words += f", calibration error on the {self.data.tests_on} {before:.4f} before and {after:.4f} after"
+        log.info(words)
+        return calibration
 
     def summarize(self, rows: list[Row], chosen: Row | None) -> dict[str, Any]:
         """The result: accuracy at the last epoch, at the chosen one and at the oracle's."""
@@ -158,6 +181,7 @@ class Job:
             epochs["chosen"] = chosen
         if "test/accuracy" in rows[-1]:
             epochs["oracle"] = max(rows, key=lambda row: row["test/accuracy"])
+        accuracy = {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row}
         return {
             "tests_on": self.data.tests_on,
             "bag_size": self.bags.size_range,
@@ -165,7 +189,9 @@ class Job:
             "num_held_out": 0 if self.held_out is None else len(self.held_out),
             "bags": self.bags.content_hash,
             "epoch": {name: row["epoch"] for name, row in epochs.items()},
-            "accuracy": {name: row["test/accuracy"] for name, row in epochs.items() if "test/accuracy" in row},
+            "accuracy": accuracy,
+            "oracle_gap": accuracy["oracle"] - accuracy["chosen"] if {"oracle", "chosen"} <= accuracy.keys() else None,
+            "alarms": [*alarms(rows, self.bags.class_shares, self.config.recipe.epochs).values()],
             "metrics": epochs,
         }
 
@@ -269,9 +295,13 @@ def _columns_of(encoder: TableEncoder | None) -> tuple[list[str], list[str]] | N
 class _Recorder(Observer):
     """Writes each epoch to the run, then passes it on. The checkpoint is last: it says how much of the rest counts."""
 
-    def __init__(self, run: Run, metrics: IO[bytes], first_epoch: int, observer: Observer) -> None:
-        self.run, self.metrics, self.observer = run, metrics, observer
-        self.tensorboard = TensorBoardLog(run.tensorboard_directory, first_epoch)
+    def __init__(
+        self, run: Run, metrics: IO[bytes], rows: list[Row], observer: Observer, class_shares: np.ndarray | None
+    ) -> None:
+        """``rows`` are the epochs before; without ``class_shares`` nobody looks out for what goes wrong."""
+        self.run, self.metrics, self.rows, self.observer = run, metrics, rows, observer
+        self.class_shares = class_shares
+        self.tensorboard = TensorBoardLog(run.tensorboard_directory, len(rows) + 1)
         self.on_start, self.on_step = observer.on_start, observer.on_step
 
     def on_epoch(self, row: Row, state: State) -> None:
@@ -281,6 +311,10 @@ class _Recorder(Observer):
         self.tensorboard.write(row)
         self.run.save_checkpoint(state, self.metrics.tell())
         epoch_log.info(epoch_line(row))
+        self.rows.append(row)
+        if self.class_shares is not None:
+            for alarm in new_alarms(self.rows, self.class_shares, self.run.config.recipe.epochs):
+                log.warning(alarm)
         self.observer.on_epoch(row, state)
 
 
@@ -315,7 +349,8 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
         with open(run.metrics_file, "ab") as metrics:
             metrics.truncate(metrics_bytes)  # rows of an epoch whose checkpoint was never finished
             metrics.seek(0, os.SEEK_END)
-            recorder = _Recorder(run, metrics, (state["epochs_done"] if state else 0) + 1, observer)
+            shares = job.bags.class_shares if job.learns_classes else None
+            recorder = _Recorder(run, metrics, run.metrics(), observer, shares)
             outcome, model = job.train(run, recorder, state)
             recorder.tensorboard.close()
         _finish(run, job, outcome, model)
@@ -376,7 +411,7 @@ def _finish(run: Run, job: Job, outcome: Outcome, model: nn.Module) -> None:
     log.info("finished: %s", run.path)
 
 
-def _match_totals(job: Job, model: nn.Module) -> dict[str, Any]:
+def _match_totals(job: Job, model: nn.Module, calibration: Calibration) -> dict[str, Any]:
     """Offsets of the classes' log-probabilities with which the totals of bags are met, of held-out ones if possible."""
     bags, of = (job.train_bags, "training bags") if job.held_out is None else (job.held_out, "held-out bags")
     expected = bags.class_shares * min(bags.sizes.sum(), MATCHED_INSTANCES)
@@ -386,8 +421,8 @@ def _match_totals(job: Job, model: nn.Module) -> dict[str, Any]:
     generator = np.random.default_rng(seed_of("match totals", job.config.seed))
     rows = generator.permutation(bags.members)[:MATCHED_INSTANCES]
     views = views_of(job.data, job.config.recipe)
-    log_p = predict(model, views, job.data.train.inputs, torch.from_numpy(rows)).cpu().numpy()
-    offsets = matching_offsets(log_p, bags.class_shares * len(rows))
+    log_p = calibration(predict(model, views, job.data.train.inputs, torch.from_numpy(rows)).cpu())
+    offsets = matching_offsets(log_p.numpy(), bags.class_shares * len(rows))
     return {"of": of, "offsets": offsets.tolist()}
 
 

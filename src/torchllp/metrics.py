@@ -114,6 +114,16 @@ def normalized_entropy(log_p: Tensor) -> Tensor:
     return entropy(log_p) / math.log(log_p.shape[1])
 
 
+def effective_number(amounts: Tensor) -> Tensor:
+    """As how many equal parts these amounts are divided, by the exponential of the entropy of their shares.
+
+    >>> effective_number(torch.tensor([5.0, 5.0, 0.0])), effective_number(torch.tensor([9.0, 1.0]))
+    (tensor(2.), tensor(1.3841))
+    """
+    shares = amounts / amounts.sum()
+    return (-shares.xlogy(shares).sum()).exp()
+
+
 def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[str, Tensor]:
     """How far predicted proportions are from known ones, means over bags; no instance label is needed.
 

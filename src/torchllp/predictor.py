@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchllp.bags import Bags
+from torchllp.calibration import Calibration
 from torchllp.data.bag_table import bag_ids, read_bags
 from torchllp.data.dataset import Instances
 from torchllp.data.image_cache import Progress
@@ -51,6 +52,9 @@ class Predictor:
         self.class_names: tuple[str, ...] = tuple(known["data"]["class_names"])
         if not self.class_names:
             raise LLPError(f"{run.path}: was pre-trained and knows no classes: train on it by llp train --init-from")
+        self.calibration = Calibration.none(len(self.class_names))
+        if "calibration" in known:  # a run of an older version has none
+            self.calibration = Calibration.from_json(known["calibration"], len(self.class_names))
         self.offsets = torch.tensor(known["match_totals"]["offsets"], dtype=torch.float64)
         self.shape: tuple[int, ...] = tuple(known["model"]["input_shape"])
         self.own = run.config.own
@@ -98,7 +102,11 @@ class Predictor:
         return torch.cat(grey).round().to(torch.uint8)
 
     def log_p(self, inputs: Tensor) -> Tensor:
-        """Log-probabilities of the classes, ``[N, C]``, on the CPU."""
+        """Calibrated log-probabilities of the classes, ``[N, C]``, on the CPU."""
+        return self.calibration(self.uncalibrated_log_p(inputs))
+
+    def uncalibrated_log_p(self, inputs: Tensor) -> Tensor:
+        """Log-probabilities as the model gives them."""
         return predict(self.model, self.views, inputs).cpu()
 
     def respect_counts(

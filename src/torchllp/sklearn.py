@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -18,11 +20,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 from torch import Tensor, nn
 
 from torchllp.bags import Bags, num_held_out
+from torchllp.calibration import Calibration
 from torchllp.config import Config
 from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame
 from torchllp.data.dataset import Instances
 from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
-from torchllp.engine.evaluate import predict
+from torchllp.engine.alarms import alarms
+from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Row, State, train
@@ -72,6 +76,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         classes_: the classes, in the order of the columns of :meth:`predict_proba`.
         model_: the trained module.
         metrics_: a row of metrics an epoch; chosen_epoch_: the one that was chosen, or None.
+        calibration_: what held-out bags say of the probabilities; those of :meth:`predict_proba` are calibrated by it.
         n_features_in_, feature_names_in_: as scikit-learn has them.
 
     >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0], [-3.0], [3.0]])
@@ -180,11 +185,16 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             views=self.views,
             observer=_Printer() if self.verbose else None,
         )
+        for alarm in alarms(outcome.metrics, known.class_shares, config.recipe.epochs).values():
+            warnings.warn(alarm, ConvergenceWarning, stacklevel=2)
         self.classes_ = np.asarray(classes)
         self.reader_ = reader
         self.views_ = self.views or plain_views(reader, data.mean, data.std)
         self.model_ = outcome.model.cpu().to(memory_format=torch.contiguous_format)  # as it is when loaded
         self.metrics_ = outcome.metrics
+        self.calibration_ = Calibration.none(len(classes))
+        if held_out is not None:
+            self.calibration_ = HeldOut(held_out, train_bags, data.train).calibrate(self.model_, self.views_)
         self.chosen_epoch_ = None if outcome.chosen is None else int(outcome.chosen["epoch"])
         return self
 
@@ -201,17 +211,24 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of :meth:`predict_proba`."""
         return self._log_p(X)
 
-    def predict_bags(self, X: Any, bags: Any) -> dict[Any, np.ndarray]:
+    def predict_bags(self, X: Any, bags: Any, *, interval: float | None = None) -> dict[Any, np.ndarray]:
         """The proportions of bags, new ones too: bag id -> mean probability of each of ``classes_``.
 
-        :meth:`fit`, :meth:`score_bags` and :meth:`predict_in_bags` take such a mapping.
+        :meth:`fit`, :meth:`score_bags` and :meth:`predict_in_bags` take such a mapping. With ``interval``, say 0.9, it
+        is bag id -> ``[3, C]``: the lower bound, the mean and the upper bound of each share, between which the true one
+        is with that probability. Their width comes from the probabilities of the instances and from the errors of the
+        bags that were held out, where there were any; bags of another kind than these may be further off.
         """
-        p, ids = np.exp(self._log_p(X)), ids_of_rows(bags)
+        p, ids = torch.from_numpy(np.exp(self._log_p(X))), ids_of_rows(bags)
         check_consistent_length(p, ids)
         once = sorted_ids(ids)
         place = {bag: row for row, bag in enumerate(once)}
-        means = bag_mean(torch.from_numpy(p), torch.tensor([place[bag] for bag in ids]), len(once))
-        return dict(zip(once, means.numpy(), strict=True))
+        index = torch.tensor([place[bag] for bag in ids])
+        shares = bag_mean(p, index, len(once)).numpy()
+        if interval is not None:
+            low, high = self.calibration_.bag_intervals(p, index, len(once), interval)
+            shares = np.stack([low, shares, high], axis=1)
+        return dict(zip(once, shares, strict=True))
 
     def predict_in_bags(self, X: Any, bags: Any, proportions: Any) -> np.ndarray:
         """The likeliest classes that agree with what is known: in each bag as many of a class as ``proportions`` says.
@@ -330,14 +347,14 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         return made
 
     def _log_p(self, X: Any) -> np.ndarray:
-        """Log-probabilities, ``[N, C]``."""
+        """Calibrated log-probabilities, ``[N, C]``."""
         check_is_fitted(self)
         inputs = self.reader_.read(self._checked(X, reset=False))
         try:
             log_p = predict(self.model_.to(pick_device(self.device)), self.views_, inputs)
         finally:
             self.model_.cpu()  # where it can be pickled for any other machine
-        return log_p.cpu().double().log_softmax(1).numpy()
+        return self.calibration_(log_p.cpu()).numpy()
 
 
 class _Printer(Observer):

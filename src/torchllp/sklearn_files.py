@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
+from torchllp.calibration import Calibration
 from torchllp.data.arrays import Images, Rows
 from torchllp.engine.process import seeded
 from torchllp.errors import LLPError
@@ -45,6 +46,7 @@ def save_classifier(classifier: Any, folder: Path) -> None:
         "feature_names_in": None if names is None else names.tolist(),
         "chosen_epoch": classifier.chosen_epoch_,
         "metrics": classifier.metrics_,
+        "calibration": classifier.calibration_.to_json(),
     }
     try:
         json.dumps(content)
@@ -73,6 +75,7 @@ def load_classifier(kind: Any, folder: Path, *, model: Any = None, views: Views 
     if content["feature_names_in"] is not None:
         loaded.feature_names_in_ = np.array(content["feature_names_in"], dtype=object)
     loaded.chosen_epoch_, loaded.metrics_ = content["chosen_epoch"], content["metrics"]
+    loaded.calibration_ = Calibration.from_json(content["calibration"], len(loaded.classes_))
     with seeded("weights that are replaced"):
         loaded.model_ = loaded._new_model(len(loaded.classes_), loaded.reader_)
     try:

@@ -64,6 +64,7 @@ def evaluate(
     """
     from torchllp.cli.progress import show_progress
     from torchllp.engine.evaluate import HeldOut
+    from torchllp.metrics import calibration_error
     from torchllp.predictor import Predictor
     from torchllp.report.confusion import save_confusion
     from torchllp.report.figure import check_figure
@@ -102,10 +103,12 @@ def evaluate(
     per_class: list[tuple[str, ...]] = []
     confusion = None
     if test is not None and test.labels is not None and test.is_labelled:
-        log_p = predictor.log_p(test.inputs)
+        uncalibrated = predictor.uncalibrated_log_p(test.inputs)
+        log_p = predictor.calibration(uncalibrated)
         scores = log_p + predictor.offsets if match_totals else log_p
         measured, per_class, confusion = _measure(log_p, scores.argmax(1), test.labels.cpu(), names)
         numbers |= measured
+        numbers["calibration error before"] = calibration_error(uncalibrated, test.labels.cpu()).item()
     if not numbers:
         raise LLPError(f"{run}: nothing to measure by: no test instance has a label, and no bag was held out")
     for note in notes:

@@ -161,10 +161,10 @@ def _label(run: "Run") -> str:
 
 
 def _shown(run: "Run", epochs: tuple[str, ...]) -> list[str]:
-    """Accuracy at these epochs; where nothing has a label, the error of held-out bags' shares."""
+    """Accuracy at these epochs, and the oracle's gap; where nothing has a label, the error of held-out bags' shares."""
     summary = run.summary
     if summary["accuracy"]:
-        return [percent(summary["accuracy"].get(epoch)) for epoch in epochs]
+        return [percent(summary["accuracy"].get(epoch)) for epoch in epochs] + [percent(summary["oracle_gap"])]
     return [percent(summary["metrics"].get(epoch, {}).get("held_out/bag_mae")) for epoch in epochs]
 
 
@@ -183,13 +183,18 @@ def _show_results(runs: "list[Run]") -> None:
         )
     has_labels = bool(summary["accuracy"])
     epochs = ("last", "chosen", "oracle") if has_labels else ("last", "chosen")
+    heads = [f"{epoch} epoch" for epoch in epochs] + ["gap"] * has_labels
     rows = [(_label(run), run.summary["bag_size"], *_shown(run, epochs), str(run.path)) for run in runs]
     title = f"Accuracy on the {summary['tests_on']} of {summary['dataset']}"
     if not has_labels:
         title = "Mean error of a class's share in held-out bags"
-    show_table(["method", "bag size", *(f"{epoch} epoch" for epoch in epochs), "run"], rows, title=title)
+    show_table(["method", "bag size", *heads, "run"], rows, title=title)
     if "chosen" in summary["metrics"]:
         console.print("chosen: the best epoch by the bags that were held out", style="dim")
     if has_labels:
         console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
+        console.print("gap: how much better the oracle's epoch is than the chosen one", style="dim")
+    for run in runs:
+        for alarm in run.summary["alarms"]:
+            console.print(f"{_label(run)}: {alarm}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from torchllp.bags import Bags
+from torchllp.calibration import Calibration
 from torchllp.data.dataset import Instances
 from torchllp.functional import log_probabilities, whole_counts
 from torchllp.metrics import accuracy, bag_errors, count_score
@@ -47,6 +48,11 @@ class HeldOut:
         log_p = predict(model, views, self.train.inputs, self.members)
         score = count_score(log_p.cpu(), self.bag_index.cpu(), self.counts, self.prior)  # doubles, not on every device
         return bag_errors(log_p, self.bag_index, self.proportions) | {"count_score": score}
+
+    def calibrate(self, model: nn.Module, views: Views) -> Calibration:
+        """What these bags say of the probabilities that a model gives."""
+        log_p = predict(model, views, self.train.inputs, self.members)
+        return Calibration.fit(log_p.cpu(), self.bag_index.cpu(), self.counts)
 
 
 def evaluate(model: nn.Module, views: Views, held_out: HeldOut | None, test: Instances | None) -> dict[str, float]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchllp.errors import LLPError
-from torchllp.metrics import normalized_entropy
+from torchllp.metrics import effective_number, normalized_entropy
 
 TRUSTED = 0.5
 """A pseudo-label counts as trusted from this weight on."""
@@ -19,6 +19,7 @@ class RunningMeans:
     def __init__(self, device: torch.device) -> None:
         self.totals: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor | int] = {}
+        self.class_totals: Tensor | None = None
         self.first_bad_step = torch.full((), torch.inf, device=device)
         self.num_steps = 0
 
@@ -37,6 +38,8 @@ class RunningMeans:
                 self._add(name, value * num_instances, num_instances)
         if "log_p" in parts:
             self._add("entropy", normalized_entropy(parts["log_p"]).sum(), num_instances)
+            of_step = parts["log_p"].float().exp().sum(0)
+            self.class_totals = of_step if self.class_totals is None else self.class_totals + of_step
         if "trust" in parts:
             self._add("trust", parts["trust"].sum(), num_instances)
             self._add("trusted", (parts["trust"] >= TRUSTED).sum(), num_instances)
@@ -63,4 +66,7 @@ class RunningMeans:
         """The means, by name; one without any value (no label is known) is left out. Waits for the device."""
         totals = torch.stack(list(self.totals.values())).tolist()
         counts = map(float, self.counts.values())
-        return {name: total / n for name, total, n in zip(self.totals, totals, counts, strict=True) if n}
+        means = {name: total / n for name, total, n in zip(self.totals, totals, counts, strict=True) if n}
+        if self.class_totals is not None:
+            means["predicted_classes"] = effective_number(self.class_totals).item()
+        return means
