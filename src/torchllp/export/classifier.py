@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from importlib.metadata import version
 from typing import Any
 
@@ -31,7 +32,7 @@ class RawClassifier(nn.Module, ABC):
 
     def __init__(self, model: nn.Module, class_names: Sequence[str], made_of: Mapping[str, Any] | None) -> None:
         super().__init__()
-        self.model = model
+        self.model = deepcopy(model).cpu().to(memory_format=torch.contiguous_format)  # as files hold it
         self.class_names = tuple(class_names)
         self.made_of = made_of
         self.eval()

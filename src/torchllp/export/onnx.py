@@ -33,8 +33,11 @@ class Onnx(Format):
         import onnx
 
         graph = graph_of(classifier)
+        first, *others = classifier.describe_inputs(texts=False)
+        shapes = {first: {0: "batch"}, **dict.fromkeys(others)}  # a size has one name, which the others take over
+        names: Any = {"output_names": ["probabilities"], "dynamic_shapes": shapes}
         try:
-            made = torch.onnx.export(graph, dynamo=True, output_names=["probabilities"], verbose=False)
+            made = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         except Exception as error:  # of any kind, for a model of the user's own
             raise cannot_export(classifier, "torch.onnx", error) from error
         assert made is not None
