@@ -68,32 +68,35 @@ def test_models_run_by_onnxruntime(name: str, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_texts_are_looked_up_by_onnxruntime(tmp_path: Path) -> None:
-    classifier, path = of_rows(), tmp_path / "rows.onnx"
-    export_classifier(classifier, path)
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "rows.onnx"
+    return export_classifier(of_rows(), path).path
+
+
+def test_texts_are_looked_up_by_onnxruntime(rows_file: Path) -> None:
     new = {"x": [np.nan, 2.5], "shop": ["ü", "never seen"], "z": [1, 2], "kind": ["q", ""]}
     numbers = np.array([[np.nan, 1], [2.5, 2]])
     texts = np.array([["ü", "q"], ["never seen", ""]], dtype=object)
-    found = run_onnx(path, {"numbers": numbers, "categories": texts})
-    np.testing.assert_allclose(found, classifier.expected(new), atol=1e-6)
+    found = run_onnx(rows_file, {"numbers": numbers, "categories": texts})
+    np.testing.assert_allclose(found, of_rows().expected(new), atol=1e-6)
     assert not np.allclose(found[0], found[1], atol=1e-3)
 
 
-def test_what_an_onnx_file_says_of_itself(tmp_path: Path) -> None:
-    export_classifier(of_rows(), tmp_path / "rows.onnx")
-    about = onnxruntime.InferenceSession(tmp_path / "rows.onnx").get_modelmeta().custom_metadata_map
+def test_what_an_onnx_file_says_of_itself(rows_file: Path) -> None:
+    about = onnxruntime.InferenceSession(rows_file).get_modelmeta().custom_metadata_map
     assert json.loads(about["class_names"]) == ["r", "s", "t"]
     assert (about["format_version"], about["torchllp"]) == ("1", "0.1.0")
     inputs = json.loads(about["inputs"])
     assert list(inputs["numbers"]["columns"]) == ["x", "z"] and inputs["numbers"]["dtype"] == "float64"
     assert inputs["categories"]["columns"] == ["shop", "kind"] and inputs["categories"]["dtype"] == "string"
     assert json.loads(about["encoder"])["categories"]["kind"] == ["p", "q"]
-    model = onnx.load(tmp_path / "rows.onnx")
+    model = onnx.load(rows_file)
     onnx.checker.check_model(model, full_check=True)
     for one, dtype in zip(model.graph.input, (onnx.TensorProto.DOUBLE, onnx.TensorProto.STRING), strict=True):
         assert one.type.tensor_type.elem_type == dtype
         assert one.type.tensor_type.shape.dim[0].dim_param == "batch"
-    assert b".py" not in (tmp_path / "rows.onnx").read_bytes()  # no file of this machine
+    assert b".py" not in rows_file.read_bytes()  # no file of this machine
 
 
 def test_a_torch_export_loads_without_the_library(tmp_path: Path) -> None:
