@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torchllp.engine.frozen import freeze as freeze
     from torchllp.engine.train import train as train
     from torchllp.errors import LLPError as LLPError
+    from torchllp.export import export_run as export_run
+    from torchllp.export import load_exported as load_exported
     from torchllp.methods import create_method as create_method
     from torchllp.methods import list_methods as list_methods
     from torchllp.models import create_model as create_model
@@ -41,11 +43,13 @@ _PUBLIC = {
     "check_bags": "torchllp.check",
     "create_method": "torchllp.methods",
     "create_model": "torchllp.models",
+    "export_run": "torchllp.export",
     "freeze": "torchllp.engine.frozen",
     "list_datasets": "torchllp.data",
     "list_methods": "torchllp.methods",
     "list_models": "torchllp.models",
     "load_dataset": "torchllp.data",
+    "load_exported": "torchllp.export",
     "load_table": "torchllp.data.own",
     "make_bags": "torchllp.data.bag_makers",
     "train": "torchllp.engine.train",

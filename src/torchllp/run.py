@@ -4,7 +4,7 @@ import fcntl
 import json
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +49,11 @@ class Run:
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
         self.confusion_file = path / "confusion.png"
+        self.export_paths = {
+            "onnx": path / "model.onnx",
+            "torch-export": path / "model.pt2",
+            "safetensors": path / "exported",
+        }
         self.tensorboard_directory = path / "tensorboard"
         self.lock_file = path / ".lock"
 
@@ -166,13 +171,7 @@ class Run:
         ``weights`` is the epoch, ``raw`` the weights as optimised in place of their moving average.
         """
         description = self.description
-        made_of = description["model"]
-        model = create_model(
-            made_of["name"],
-            num_classes=made_of["num_classes"],
-            input_shape=tuple(made_of["input_shape"]),
-            **made_of["options"],
-        )
+        model = new_model(description["model"])
         if weights is None and not raw:
             model.load_state_dict(read_tensors(self.model_file))
             return model.eval()
@@ -182,6 +181,16 @@ class Run:
             return self.load_frozen(model).classifier(trained)
         model.load_state_dict(trained)
         return model.eval()
+
+
+def new_model(made_of: Mapping[str, Any]) -> nn.Module:
+    """A model, not yet trained, as a description says: its name, options, classes and the shape of an instance."""
+    return create_model(
+        made_of["name"],
+        num_classes=made_of["num_classes"],
+        input_shape=tuple(made_of["input_shape"]),
+        **made_of["options"],
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

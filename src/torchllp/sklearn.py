@@ -31,14 +31,17 @@ from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Row, State, train
 from torchllp.errors import LLPError
+from torchllp.export import FormatName, export_classifier, raw_classifier
 from torchllp.functional import bag_mean
 from torchllp.job import epoch_line
 from torchllp.methods import METHODS, create_method
 from torchllp.metrics import bag_errors
-from torchllp.models import create_model
 from torchllp.predictor import labels_in_bags
 from torchllp.presets import TABLE, preset
+from torchllp.run import new_model
 from torchllp.sklearn_files import load_classifier, plain, plain_views, save_classifier
+from torchllp.views.image import NormalisedImages
+from torchllp.views.table import TableViews
 from torchllp.views.views import Views
 
 log = logging.getLogger("torchllp")
@@ -264,6 +267,25 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         save_classifier(self, Path(path))
 
+    def export(self, path: str | os.PathLike[str], to: FormatName = "onnx", *, overwrite: bool = False) -> float | None:
+        """Write the fitted classifier to a file that runs without it, as ``llp export`` does.
+
+        Returns the largest difference of a probability that was found by running the file; None if it could not be run.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.views_, NormalisedImages | TableViews):
+            raise LLPError("views of your own are no part of the model, so what it takes cannot be exported with it")
+        classifier = raw_classifier(
+            self.model_,
+            [str(c) for c in self.classes_],
+            self.reader_.input_shape,
+            mean=getattr(self.views_, "mean", ()),
+            std=getattr(self.views_, "std", ()),
+            encoder=self.reader_.encoder if isinstance(self.reader_, Rows) else None,
+            made_of=self._made_of(len(self.classes_), self.reader_) if isinstance(self.model, str) else None,
+        )
+        return export_classifier(classifier, Path(path), to, overwrite=overwrite).difference
+
     @classmethod
     def load(
         cls,
@@ -331,12 +353,20 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
         return config
 
+    def _made_of(self, num_classes: int, reader: Rows | Images) -> dict[str, Any]:
+        """What a model that has a name is made of."""
+        usual = "small-cnn" if isinstance(reader, Images) else "mlp"
+        return {
+            "name": usual if self.model == "auto" else self.model,
+            "options": self.model_options or {},
+            "num_classes": num_classes,
+            "input_shape": list(reader.input_shape),
+        }
+
     def _new_model(self, num_classes: int, reader: Rows | Images) -> nn.Module:
         options, shape = self.model_options or {}, reader.input_shape
         if isinstance(self.model, str):
-            usual = "small-cnn" if isinstance(reader, Images) else "mlp"
-            name = usual if self.model == "auto" else self.model
-            return create_model(name, num_classes=num_classes, input_shape=shape, **options)
+            return new_model(self._made_of(num_classes, reader))
         if isinstance(self.model, nn.Module):
             if options:
                 raise LLPError("model_options are for a model that is made here, and this one is a module already")

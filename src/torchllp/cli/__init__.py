@@ -26,6 +26,7 @@ app.command(
 app.command("torchllp.cli.check:check", name="check", help="Say what bags can teach, before any training.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
 app.command("torchllp.cli.predict:predict", name="predict", help="Classify instances with a run's classifier.")
+app.command("torchllp.cli.export:export", name="export", help="Write a run's classifier to a file that runs elsewhere.")
 app.command("torchllp.cli.methods:methods", name="methods", help="List the methods, or show one with its numbers.")
 app.command("torchllp.cli.models:models", name="models", help="List the models.")
 app.command("torchllp.cli.datasets:datasets", name="datasets", help="List the data sets.")

@@ -71,10 +71,14 @@ class TableReader:
     """The table with the features of the rows, if it is another one."""
 
     def read(self, source: Any) -> Found:
+        table, features = self.open(source)
+        return Found(table, self.encoder.transform(features), self.columns, self._notes(features))
+
+    def open(self, source: Any) -> tuple[Table, Table]:
+        """The table of the instances, and the one with their features, which may be the same."""
         text = {*self.columns.text, *self.encoder.categories}
         table = Table.of(source, "the instances", text)
-        features = features_of(table, self.features, text)
-        return Found(table, self.encoder.transform(features), self.columns, self._notes(features))
+        return table, features_of(table, self.features, text)
 
     def _notes(self, features: Table) -> list[str]:
         known = {*self.encoder.column_names, *self.columns.bag, *self.columns.id, self.columns.label}

@@ -150,10 +150,27 @@ class TableEncoder:
         self._encode_categories(table, features[:, len(self.mean) :])
         return torch.from_numpy(features)
 
+    def raw(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
+        """What is encoded: numbers, float64 ``[N, numbers]`` with NaN for missing ones, and texts ``[N, columns]``.
+
+        >>> table = Table.of({"width": [1.0, None], "colour": [" red", None]})
+        >>> numbers, texts = TableEncoder.fit(table, ["width", "colour"]).raw(table)
+        >>> numbers.tolist(), texts.tolist()
+        ([[1.0], [nan]], [['red'], ['']])
+        """
+        table.need(self.column_names, " that the model was trained on")
+        numbers = [*_number_blocks(table, self.numbers)] if self.numbers else [np.empty((table.num_rows, 0))]
+        texts = [*self._texts(table)] if self.categories else [np.empty((table.num_rows, 0), dtype=object)]
+        return np.concatenate(numbers), np.concatenate(texts)
+
+    def _texts(self, table: Table) -> Iterator[np.ndarray]:
+        """The categories of some rows at a time, ``[n, columns]``."""
+        for arrays in _text_blocks(table, list(self.categories)):
+            yield np.stack([array.to_numpy(zero_copy_only=False) for array in arrays], axis=1)
+
     def _encode_categories(self, table: Table, features: np.ndarray) -> None:
         start = 0
-        for arrays in _text_blocks(table, list(self.categories)) if self.categories else ():
-            block = np.stack([array.to_numpy(zero_copy_only=False) for array in arrays], axis=1)
+        for block in self._texts(table) if self.categories else ():
             features[start : (start := start + len(block))] = self._one_hot.transform(block)
 
     def unseen(self, table: Table) -> dict[str, int]:
