@@ -78,7 +78,8 @@ def main() -> None:
     bare_times = seconds["bare supervised loop"]
     sizes = f"{known.sizes.min()} to {known.sizes.max()} rows"
     lines = [
-        f"{NUM_ROWS:,} x {NUM_FEATURES} in {len(known):,} bags of {sizes}, {EPOCHS} epochs, {sum(map(len, steps)):,} steps"
+        f"{NUM_ROWS:,} x {NUM_FEATURES} in {len(known):,} bags of {sizes}, {EPOCHS} epochs, "
+        f"{sum(map(len, steps)):,} steps"
     ]
     for name, times in seconds.items():
         ratios = [time / base for time, base in zip(times, bare_times, strict=True)]

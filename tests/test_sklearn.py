@@ -525,7 +525,7 @@ class TestTraining:
             ({"epochs": 0}, "epochs: input should be greater than or equal to 1, not 0"),
             ({"held_out": 1.5}, "held_out: input should be less than 1"),
             ({"lr": -1}, "lr: input should be greater than 0"),
-            ({"method_options": {"beta": 1}}, "method 'ahil' has no option 'beta'"),
+            ({"method_options": {"betas": 1}}, "method 'ahil' has no option 'betas'"),
             ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ],
     )

@@ -282,6 +282,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             mean=getattr(self.views_, "mean", ()),
             std=getattr(self.views_, "std", ()),
             encoder=self.reader_.encoder if isinstance(self.reader_, Rows) else None,
+            temperature=self.calibration_.temperature,
             made_of=self._made_of(len(self.classes_), self.reader_) if isinstance(self.model, str) else None,
         )
         return export_classifier(classifier, Path(path), to, overwrite=overwrite).difference

@@ -102,6 +102,8 @@ def test_bad_tables_are_one_line_and_leave_nothing(name: str, tmp_path: Path, mo
         (["predict", "RUN", "rows.csv", "-o", "p.txt"], 1, "p.txt: predictions are written to .csv or .parquet files"),
         (["predict", "RUN", "rows.csv", "-o", "nowhere/p.csv"], 1, "nowhere/p.csv: there is no such directory"),
         (["predict", "RUN", "rows.csv", "--by-bag"], 2, "--by-bag writes a second file beside the output"),
+        (["predict", "RUN", "rows.csv", "--interval", "0.9"], 2, "--interval 0.9: it is a probability"),
+        (["predict", "RUN", "rows.csv", "-o", "p.csv", "--by-bag", "--interval", "90"], 2, "--interval 90: it is"),
         (["predict", "RUN", "rows.csv", "-o", "p.csv", "--respect-counts", "x.csv"], 1, "x.csv: there is no such file"),
         (
             ["predict", "RUN", "rows.csv", "-o", "p.csv", "--respect-counts", "other.csv"],

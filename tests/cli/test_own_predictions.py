@@ -71,6 +71,15 @@ def test_proportions_of_bags(work: Work, tmp_path: Path) -> None:
         assert float(row["p(good)"]) == pytest.approx(np.mean(mine), abs=1e-5)
 
 
+def test_intervals_of_bags(work: Work, tmp_path: Path) -> None:
+    predictions(work.run.path, work.path / "rows.csv", tmp_path / "p.csv", "--by-bag", "--interval", "0.9")
+    bags = list(csv.DictReader((tmp_path / "p-by-bag.csv").open()))
+    assert list(bags[0])[2:] == ["p(good)", "p(bad)", "low(good)", "low(bad)", "high(good)", "high(bad)"]
+    for row in bags:
+        assert 0 <= float(row["low(good)"]) <= float(row["high(good)"]) <= 1
+        assert float(row["low(bad)"]) == pytest.approx(1 - float(row["high(good)"]), abs=0.02)
+
+
 def test_counts_are_met_in_every_bag_that_is_known(work: Work, tmp_path: Path) -> None:
     few = {name: values[:20] for name, values in BAGS.items()}
     some = write(tmp_path / "some.csv", few)

@@ -109,3 +109,13 @@ def test_a_model_of_the_caller_is_left_as_it_was() -> None:
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2), nn.Flatten()).to(memory_format=torch.channels_last)
     whole = ImageClassifier(model, ["a", "b"], (3, 1, 1), mean=(0, 0, 0), std=(1, 1, 1))
     assert model.training and not whole.model.training
+
+
+def test_a_temperature_divides_the_logits() -> None:
+    model = identity(3)
+    images = torch.randint(256, (5, 1, 1, 3), dtype=torch.uint8)
+    sharp = ImageClassifier(model, list("abc"), (1, 1, 3), mean=(0,), std=(1,), temperature=0.25)
+    plain = ImageClassifier(model, list("abc"), (1, 1, 3), mean=(0,), std=(1,))
+    expected = plain(images) ** 4
+    torch.testing.assert_close(sharp(images), expected / expected.sum(1, keepdim=True))
+    np.testing.assert_allclose(sharp.expected(images), sharp(images), atol=1e-6)

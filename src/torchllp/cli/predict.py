@@ -25,6 +25,7 @@ def predict(
     images: Path | None = None,
     features: Path | None = None,
     by_bag: Annotated[bool, Flag] = False,
+    interval: float | None = None,
     respect_counts: Path | None = None,
     bag_values: Literal["proportions", "counts"] | None = None,
     normalize: Annotated[bool, Flag] = False,
@@ -52,6 +53,8 @@ def predict(
         File with the precomputed features of the instances, if their table has them not.
     by_bag
         Write the predicted proportions of each bag too, to a second file beside the output.
+    interval
+        With --by-bag: bounds between which a bag's true proportion is with this probability, say 0.9.
     respect_counts
         Table of bags whose totals are known: their rows get the likeliest labels that agree with the totals.
     bag_values
@@ -82,6 +85,8 @@ def predict(
         check_output(output, (instances, features, respect_counts, *own_files(opened.config)))
     elif by_bag:
         raise Misuse("--by-bag writes a second file beside the output: name that by -o")
+    if interval is not None and (not by_bag or not 0 < interval < 1):
+        raise Misuse(f"--interval {interval:g}: it is a probability between 0 and 1, and goes with --by-bag")
     own = opened.config.own
     if instances is None and own.is_given:
         instances = Path(own.instances or own.images or "")
@@ -115,7 +120,9 @@ def predict(
     else:
         if by_bag:
             beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
-            write_columns(beside, bag_columns(bag_names, bag_ids(found.table, bag_names), probabilities, names))
+            level = None if interval is None else (predictor.calibration, interval)
+            ids_of_bags = bag_ids(found.table, bag_names)
+            write_columns(beside, bag_columns(bag_names, ids_of_bags, probabilities, names, level))
             notes = [*notes, f"bags: {beside}"]
         write_columns(output, columns)
     for note in notes:

@@ -71,6 +71,7 @@ def export_run(
         mean=known["data"]["mean"],
         std=known["data"]["std"],
         encoder=predictor.reader.encoder if isinstance(predictor.reader, TableReader) else None,
+        temperature=predictor.calibration.temperature,
         made_of=known["model"],
     )
     _check_format(classifier, to)  # before much is read

@@ -25,21 +25,25 @@ Inputs = Mapping[str, np.ndarray]
 class RawClassifier(nn.Module, ABC):
     """A trained model with all that comes before and after it.
 
-    ``made_of`` says what :func:`~torchllp.models.create_model` makes it of; None if it is a module of the user's own.
+    ``temperature`` calibrates it, see :class:`~torchllp.calibration.Calibration`; ``made_of`` says what
+    :func:`~torchllp.models.create_model` makes the model of; None if it is a module of the user's own.
     """
 
     views: Views
 
-    def __init__(self, model: nn.Module, class_names: Sequence[str], made_of: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, model: nn.Module, class_names: Sequence[str], temperature: float, made_of: Mapping[str, Any] | None
+    ) -> None:
         super().__init__()
         self.model = deepcopy(model).cpu().to(memory_format=torch.contiguous_format)  # as files hold it
         self.class_names = tuple(class_names)
+        self.temperature = temperature
         self.made_of = made_of
         self.eval()
 
     def probabilities(self, x: Tensor) -> Tensor:
         """The probabilities ``[N, C]`` of instances that are ready for the model."""
-        return self.model(x).float().softmax(1)
+        return (self.model(x).float() / self.temperature).softmax(1)
 
     @torch.no_grad()
     def predict_proba(self, instances: Any) -> np.ndarray:
@@ -48,7 +52,8 @@ class RawClassifier(nn.Module, ABC):
 
     def expected(self, instances: Any) -> np.ndarray:
         """The same by the code that trains and predicts, to verify an export by."""
-        return predict(self.model, self.views, self.encoded(instances)).exp().numpy()
+        log_p = predict(self.model, self.views, self.encoded(instances))
+        return (log_p / self.temperature).softmax(1).numpy()
 
     def describe(self, *, texts: bool) -> dict[str, Any]:
         """All that is to be known of a file: what it takes and gives, and how that is done.
@@ -62,6 +67,7 @@ class RawClassifier(nn.Module, ABC):
             "inputs": self.describe_inputs(texts=texts),
             "outputs": {"probabilities": {"dtype": "float32", "shape": ["batch", len(self.class_names)]}},
             "model": self.made_of,
+            "temperature": self.temperature,
             **self.describe_preparation(),
         }
 
@@ -107,9 +113,10 @@ class ImageClassifier(RawClassifier):
         *,
         mean: Sequence[float],
         std: Sequence[float],
+        temperature: float = 1.0,
         made_of: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(model, class_names, made_of)
+        super().__init__(model, class_names, temperature, made_of)
         self.input_shape = tuple(input_shape)
         self.views = ImageViews(mean=tuple(mean), std=tuple(std))
         self.normalisation = {"mean": list(mean), "std": list(std)}
@@ -167,9 +174,10 @@ class RowClassifier(RawClassifier):
         class_names: Sequence[str],
         encoder: TableEncoder,
         *,
+        temperature: float = 1.0,
         made_of: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(model, class_names, made_of)
+        super().__init__(model, class_names, temperature, made_of)
         self.encoder = encoder
         self.views = TableViews(encoder.columns, encoder.is_number)
         widths = [len(names) for names in encoder.categories.values()]
@@ -257,9 +265,12 @@ def raw_classifier(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     encoder: TableEncoder | None = None,
+    temperature: float = 1.0,
     made_of: Mapping[str, Any] | None = None,
 ) -> RawClassifier:
     """The classifier of images, or with an ``encoder`` of the rows of a table."""
     if encoder is not None:
-        return RowClassifier(model, class_names, encoder, made_of=made_of)
-    return ImageClassifier(model, class_names, input_shape, mean=mean, std=std, made_of=made_of)
+        return RowClassifier(model, class_names, encoder, temperature=temperature, made_of=made_of)
+    return ImageClassifier(
+        model, class_names, input_shape, mean=mean, std=std, temperature=temperature, made_of=made_of
+    )

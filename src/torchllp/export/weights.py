@@ -52,5 +52,6 @@ def load_exported(path: Path | str) -> RawClassifier:
         mean=about.get("mean", ()),
         std=about.get("std", ()),
         encoder=None if encoder is None else TableEncoder.from_json(encoder),
+        temperature=about["temperature"],
         made_of=about["model"],
     )

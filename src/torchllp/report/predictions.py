@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from torchllp.calibration import Calibration
 from torchllp.data.bag_table import JOIN
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
@@ -34,11 +36,16 @@ def instance_columns(
 
 
 def bag_columns(
-    names: Sequence[str], bag_ids: np.ndarray, probabilities: np.ndarray, class_names: Sequence[str]
+    names: Sequence[str],
+    bag_ids: np.ndarray,
+    probabilities: np.ndarray,
+    class_names: Sequence[str],
+    interval: tuple[Calibration, float] | None = None,
 ) -> dict[str, np.ndarray]:
     """The columns of a table with each bag's size and predicted proportions; rows without a bag are left out.
 
-    ``names`` are those of the columns that make up the ids.
+    ``names`` are those of the columns that make up the ids. With ``interval``, bounds of the true proportions at that
+    level are in it too.
 
     >>> ids = np.array(["a", "a", None])
     >>> columns = bag_columns(["lot"], ids, np.array([[0.5, 0.5], [1, 0], [0, 1]]), ["good", "bad"])
@@ -52,7 +59,13 @@ def bag_columns(
     shares = sums / sizes[:, None]
     parts = np.array([bag.split(JOIN) for bag in bags]).T if len(names) > 1 else [bags]
     ids = dict(zip(names, parts, strict=True))
-    return ids | {"size": sizes} | {f"p({name})": shares[:, c] for c, name in enumerate(class_names)}
+    columns = {"p": shares}
+    if interval is not None:
+        calibration, level = interval
+        p, bag_index = torch.from_numpy(probabilities[there]), torch.from_numpy(index)
+        columns["low"], columns["high"] = calibration.bag_intervals(p, bag_index, len(bags), level)
+    found = {f"{kind}({name})": x[:, c] for kind, x in columns.items() for c, name in enumerate(class_names)}
+    return ids | {"size": sizes} | found
 
 
 def as_csv(columns: Columns) -> str:
