@@ -24,6 +24,7 @@ from torchllp.engine.process import borrowed_process, seeded
 from torchllp.engine.running_means import RunningMeans
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
+from torchllp.metrics import CRITERIA
 from torchllp.randomness import seed_of
 from torchllp.views.views import Views
 
@@ -87,7 +88,7 @@ class Outcome:
 def is_better(row: Mapping[str, float], other: Mapping[str, float], criterion: str) -> bool:
     """Whether held-out bags prefer the epoch of ``row`` to another: by the larger score, or by the smaller error."""
     one, two = row[f"held_out/{criterion}"], other[f"held_out/{criterion}"]
-    return one > two if criterion == "count_score" else one < two
+    return CRITERIA[criterion] * (one - two) > 0
 
 
 def train(
