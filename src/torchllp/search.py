@@ -1,6 +1,7 @@
 """Choosing without labels, as scikit-learn does it: folds of whole bags, and a search that is judged by bags."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -102,13 +103,15 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ({'lr': 0.01}, array([0, 1]))
     """
 
+    best_estimator_: Any
+
     def __init__(
         self,
         estimator: LLPClassifier | Pipeline,
-        param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        param_distributions: Mapping[str, Any] | Sequence[dict[str, Any]],
         *,
         n_iter: int | None = None,
-        cv: Any = None,
+        cv: int | BaseCrossValidator | None = None,
         scoring: Literal["bag_kl", "bag_mae", "count_score"] = "bag_kl",
         refit: bool = True,
         n_jobs: int | None = None,
@@ -133,20 +136,20 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise LLPError("the search is judged by the proportions of bags: give them, and the bag of each row as y")
         steps, classifier = _last_step(self.estimator)
         X = as_array(X)
+        bags = y if bags is None else bags
         known, classes = bags_over(
-            y if bags is None else bags,
+            bags,
             proportions,
             num_rows=len(X),
             classes=classifier.classes,
             normalize=classifier.normalize,
             unlabelled=classifier.unlabelled,
         )
-        # From here on a bag is its number, and NaN that of a row in none. What is known goes in one piece: scikit-learn
-        # cuts whatever is as long as X, a mapping too.
-        ids = np.where(known.bag_of < 0, np.nan, known.bag_of)
-        shares = [dict(zip(classes, row, strict=True)) for row in known.proportions.tolist()]
-        whole = _Whole({bag: shares[bag] for bag in np.flatnonzero(known.is_labelled).tolist()})
+        own = [None if bag < 0 else known.bag_ids[bag] for bag in known.bag_of]  # of Bags, which need no others
+        ids = own if bags is None else ids_of_rows(bags)
         is_judge = np.append(known.is_labelled, False)[known.bag_of]
+        shares = [dict(zip(classes, row, strict=True)) for row in known.proportions.tolist()]
+        whole = _Whole({ids[row]: shares[known.bag_of[row]] for row in np.flatnonzero(is_judge)})
         search = self._search(self._folds(ids, is_judge), _BagScorer(whole, self.scoring))
         with config_context(enable_metadata_routing=False):
             search.fit(X, ids, **{f"{steps}proportions": whole})
@@ -170,10 +173,12 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Logarithms of :meth:`predict_proba`."""
         return self._best.predict_log_proba(X)
 
-    def score(self, X: Any, y: Any = None, proportions: Any = None, *, bags: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, proportions: Any = None, bags: Any = None
+    ) -> float:
         """How well the best estimator meets the proportions of bags, by ``scoring``; without them, its accuracy."""
         if proportions is None:
-            return self._best.score(X, y)
+            return self._best.score(X, y, sample_weight=sample_weight)
         return _score_bags(self._best, X, y if bags is None else bags, proportions, self.scoring)
 
     @property
@@ -203,23 +208,28 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             self.estimator, self.param_distributions, n_iter=self.n_iter, random_state=self.random_state, **options
         )
 
-    def _folds(self, bag_of: np.ndarray, is_judge: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _folds(self, ids: list[Any], is_judge: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Training and test rows. Bags of which nothing is known judge nothing, and are trained on in every fold."""
         judges, others = np.flatnonzero(is_judge), np.flatnonzero(~is_judge)
-        ids = bag_of[judges]
-        number = 5 if self.cv is None else self.cv
-        cv = BagKFold(number, random_state=self.random_state) if isinstance(number, int) else number
-        split = cv.split(judges, ids, ids) if hasattr(cv, "split") else cv
+        of_judges = [ids[row] for row in judges]
+        cv = 5 if self.cv is None else self.cv
+        if isinstance(cv, Integral):
+            cv = BagKFold(int(cv), random_state=self.random_state)
+        if not hasattr(cv, "get_n_splits"):
+            raise LLPError(f"cv must be a number of folds or a splitter such as BagKFold, not {cv!r}")
+        split = cv.split(judges, of_judges, of_judges)
         folds = [(np.sort(np.append(judges[train], others)), judges[test]) for train, test in split]
         for train, test in folds:
-            shared = np.intersect1d(bag_of[train], bag_of[test])
-            if len(shared):
-                raise LLPError(f"cv cuts bags in two, {len(shared)} of them in one fold: take BagKFold, which does not")
+            cut = {ids[row] for row in test} & {ids[row] for row in train}
+            if cut:
+                raise LLPError(
+                    f"cv cuts bags in two, such as {next(iter(cut))!r}: take BagKFold, which keeps them whole"
+                )
         return folds
 
 
 class _Whole:
-    """A mapping that scikit-learn cannot cut by rows, because it has no length."""
+    """A mapping without a length: scikit-learn cuts whatever is as long as X by rows, a mapping too."""
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
         self.table = table

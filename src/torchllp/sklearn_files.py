@@ -33,7 +33,7 @@ def save_classifier(classifier: Any, folder: Path) -> None:
         if not isinstance(parameters[name], str | int | None):
             parameters.pop(name)
     if not isinstance(classifier.method, str):
-        raise LLPError(f"a method that is an object, {type(classifier.method).__name__}, cannot be saved: give its name")
+        raise LLPError(f"the method is an object ({type(classifier.method).__name__}), which no JSON file can hold")
     classes, names = classifier.classes_, getattr(classifier, "feature_names_in_", None)
     content = {
         "torchllp": version("torchllp"),
