@@ -85,8 +85,9 @@ def tune(
         TOML file like a run's config.toml.
     """
     given = {name: value for name, value in locals().items() if name not in ("trials", "prune")}
-    from torchllp.tuning import Study
+    from torchllp.tuning import Study, import_optuna
 
+    import_optuna()  # before the data are read
     if resume is not None:
         check_resume_alone(given)
         opened = Study.open(resume)
