@@ -212,7 +212,7 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Training and test rows. Bags of which nothing is known judge nothing, and are trained on in every fold."""
         judges, others = np.flatnonzero(is_judge), np.flatnonzero(~is_judge)
         of_judges = [ids[row] for row in judges]
-        cv = 5 if self.cv is None else self.cv
+        cv: Any = 5 if self.cv is None else self.cv
         if isinstance(cv, Integral):
             cv = BagKFold(int(cv), random_state=self.random_state)
         if not hasattr(cv, "get_n_splits"):
