@@ -5,9 +5,9 @@
 DIR has tabular/mlmRev_Contraception.csv (the Bangladesh fertility survey in the R package mlmRev): 1,934 women of 60
 districts, and whether each uses contraception. Read it as an election: a district is a precinct, using it is a vote for
 yes, and all that is published is how many yes and no each precinct has; age, number of children and town or country are
-in the register of voters. The question is how groups of people voted. The old answer, a regression of precincts' results
-on precincts' composition, confuses people with places; the answers of both are compared with the truth, which a survey
-has and an election has not.
+in the register of voters. The question is how groups of people voted. The old answer, a regression of precincts'
+results on precincts' composition, confuses people with places; the answers of both are compared with the truth, which a
+survey has and an election has not.
 """
 
 import argparse

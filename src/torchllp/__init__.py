@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from torchllp.models import create_model as create_model
     from torchllp.models import list_models as list_models
     from torchllp.run import Run as Run
+    from torchllp.search import BagKFold as BagKFold
+    from torchllp.search import LLPSearchCV as LLPSearchCV
     from torchllp.sklearn import LLPClassifier as LLPClassifier
 
 # Public name -> the module that has it, imported when the name is first used: `import torchllp` stays quick.
 _PUBLIC = {
     "BagBatch": "torchllp.batch",
+    "BagKFold": "torchllp.search",
     "Bags": "torchllp.bags",
     "Compute": "torchllp.config",
     "Config": "torchllp.config",
@@ -38,6 +41,7 @@ _PUBLIC = {
     "Instances": "torchllp.data.dataset",
     "LLPClassifier": "torchllp.sklearn",
     "LLPError": "torchllp.errors",
+    "LLPSearchCV": "torchllp.search",
     "Recipe": "torchllp.config",
     "Run": "torchllp.run",
     "check_bags": "torchllp.check",

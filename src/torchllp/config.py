@@ -225,6 +225,22 @@ def explain(error: ValidationError) -> str:
     return f"{where}: {message}, not {first['input']!r}"
 
 
+def plain_value(text: str) -> bool | int | float | str:
+    """A word of the command line as a plain value.
+
+    >>> [plain_value(text) for text in ("true", "3", "3.0", "three")]
+    [True, 3, 3.0, 'three']
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file, as a layer for :meth:`Config.layered`."""
     try:

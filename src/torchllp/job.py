@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -215,7 +216,7 @@ def start(
 ) -> Run:
     """Train by ``config`` into a new run at ``path``."""
     _check_kind(config, kind)
-    config, observer = _resolve(config), observer or Observer()
+    config, observer = resolve(config), observer or Observer()
     job = kind.prepare(config, progress=observer.on_images)  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
@@ -232,7 +233,7 @@ def _check_kind(config: Config, kind: type[Job]) -> None:
         raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
 
 
-def _resolve(config: Config) -> Config:
+def resolve(config: Config) -> Config:
     """The same config, whatever the working directory, the environment and the default number of threads."""
     data = config.data
     paths: dict[str, str] = {}
@@ -351,8 +352,8 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
             metrics.seek(0, os.SEEK_END)
             shares = job.bags.class_shares if job.learns_classes else None
             recorder = _Recorder(run, metrics, run.metrics(), observer, shares)
-            outcome, model = job.train(run, recorder, state)
-            recorder.tensorboard.close()
+            with closing(recorder.tensorboard):
+                outcome, model = job.train(run, recorder, state)
         _finish(run, job, outcome, model)
     finally:
         log.removeHandler(handler)

@@ -12,6 +12,9 @@ from torch.nn.functional import pad
 
 from torchllp.functional import count_log_probability, entropy, log_mean_probability, proportion_kl
 
+CRITERIA = {"bag_kl": -1, "bag_mae": -1, "count_score": 1}
+"""What bags without labels judge by, see :func:`bag_errors` and :func:`count_score`: -1 where less is better."""
+
 
 def accuracy(log_p: Tensor, labels: Tensor) -> Tensor:
     """Share of the labelled instances whose likeliest class is the true one.

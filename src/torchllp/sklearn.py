@@ -26,7 +26,7 @@ from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame
 from torchllp.data.dataset import Instances
 from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
 from torchllp.engine.alarms import alarms
-from torchllp.engine.evaluate import HeldOut, predict
+from torchllp.engine.evaluate import HeldOut, class_prior, known_counts, predict
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Row, State, train
@@ -34,10 +34,12 @@ from torchllp.errors import LLPError
 from torchllp.export import FormatName, export_classifier, raw_classifier
 from torchllp.functional import bag_mean
 from torchllp.job import epoch_line
-from torchllp.methods import METHODS, create_method
-from torchllp.metrics import bag_errors
+from torchllp.methods import create_method
+from torchllp.methods.method import Method
+from torchllp.metrics import CRITERIA, bag_errors, count_score
 from torchllp.predictor import labels_in_bags
 from torchllp.presets import TABLE, preset
+from torchllp.registry import unknown_name
 from torchllp.run import new_model
 from torchllp.sklearn_files import load_classifier, plain, plain_views, save_classifier
 from torchllp.views.image import NormalisedImages
@@ -55,7 +57,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     array of images. Numbers are standardised and categories encoded, so nothing needs to be done before.
 
     Args:
-        method: see ``llp methods``; ``method_options`` are its numbers, by name.
+        method: a name, see ``llp methods``, whose numbers are ``method_options``; or a
+            :class:`~torchllp.methods.method.Method`, which is copied at each fit.
         model: ``"auto"`` (``"mlp"`` for rows, ``"small-cnn"`` for images), another name of ``llp models``, a module,
             which is copied at each fit, or a function called as ``model(num_classes, input_shape, **model_options)``.
         classes: the classes in order, where ``proportions`` does not name them, or to take some of its columns.
@@ -78,6 +81,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: the classes, in the order of the columns of :meth:`predict_proba`.
         model_: the trained module.
+        class_prior_: the classes' shares in all bags of the fit, with half a row more of each.
         metrics_: a row of metrics an epoch; chosen_epoch_: the one that was chosen, or None.
         calibration_: what held-out bags say of the probabilities; those of :meth:`predict_proba` are calibrated by it.
         n_features_in_, feature_names_in_: as scikit-learn has them.
@@ -92,7 +96,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "ahil",
+        method: str | Method = "ahil",
         model: str | nn.Module | Callable[..., nn.Module] = "auto",
         *,
         method_options: dict[str, Any] | None = None,
@@ -137,6 +141,17 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.threads = threads
         self.verbose = verbose
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``method_options__beta_bag=5`` sets one of the options and leaves the others."""
+        whole: dict[str, Any] = {}
+        for name, value in params.items():
+            owner, _, option = name.partition("__")
+            if option and owner in ("method_options", "model_options"):
+                whole[owner] = {**(whole.get(owner, params.get(owner, getattr(self, owner))) or {}), option: value}
+            else:
+                whole.setdefault(name, value)
+        return super().set_params(**whole)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
         tags.input_tags.allow_nan = True  # a missing number is taken as the mean
@@ -178,7 +193,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             model = self._new_model(len(classes), reader)
         outcome = train(
             model,
-            create_method(config.method.name, **config.method.options),
+            self._new_method(config),
             data,
             train_bags,
             held_out=held_out,
@@ -191,6 +206,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         for alarm in alarms(outcome.metrics, known.class_shares, config.recipe.epochs).values():
             warnings.warn(alarm, ConvergenceWarning, stacklevel=2)
         self.classes_ = np.asarray(classes)
+        self.class_prior_ = class_prior(known)
         self.reader_ = reader
         self.views_ = self.views or plain_views(reader, data.mean, data.std)
         self.model_ = outcome.model.cpu().to(memory_format=torch.contiguous_format)  # as it is when loaded
@@ -250,19 +266,38 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             return self.score_bags(X, y if bags is None else bags, proportions)
         return float(accuracy_score(as_array(y), self.predict(X), sample_weight=sample_weight))
 
-    def score_bags(self, X: Any, bags: Any, proportions: Any) -> float:
-        """Minus the mean divergence (KL) of predicted from known proportions of bags: 0 is perfect, more is better."""
+    def score_bags(
+        self,
+        X: Any,
+        bags: Any,
+        proportions: Any,
+        *,
+        criterion: Literal["bag_kl", "bag_mae", "count_score"] = "bag_kl",
+    ) -> float:
+        """How well the known proportions of bags are met; more is better, whatever the criterion.
+
+        ``"bag_kl"`` and ``"bag_mae"`` are minus the divergence (KL) and minus the mean absolute difference of predicted
+        from known proportions: 0 is perfect. ``"count_score"`` is how much more probable the counts are than by
+        ``class_prior_``, in nats a row: 0 is no better than to know that alone.
+        """
+        if criterion not in CRITERIA:
+            raise unknown_name("criterion", criterion, CRITERIA)
         log_p = self._log_p(X)
         known, _ = self._bags(bags, proportions, len(log_p), self.classes_.tolist())
         known = known.select(np.flatnonzero(known.is_labelled))
         rows = known.members
-        errors = bag_errors(*map(torch.from_numpy, (log_p[rows], known.bag_of[rows], known.proportions.copy())))
-        return -float(errors["bag_kl"])
+        predicted, bag_index = torch.from_numpy(log_p[rows]), torch.from_numpy(known.bag_of[rows])
+        if criterion == "count_score":
+            found = count_score(predicted, bag_index, known_counts(known), torch.from_numpy(self.class_prior_))
+        else:
+            found = bag_errors(predicted, bag_index, torch.from_numpy(known.proportions.copy()))[criterion]
+        return CRITERIA[criterion] * float(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to a directory: ``model.safetensors`` and ``estimator.json``, without pickle.
 
-        A module or views of one's own, and a ``random_state`` that is no number, are not in it: see :meth:`load`.
+        A module or views of one's own, and a ``random_state`` that is no number, are not in it: see :meth:`load`. A
+        method that is an object cannot be saved.
         """
         check_is_fitted(self)
         save_classifier(self, Path(path))
@@ -341,18 +376,29 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     def _config(self, *, is_images: bool, seed: int) -> Config:
         """The recipe for this kind of instances, with what the user has set."""
         named = self.model if isinstance(self.model, str) else None
+        options = self.method_options or {}
+        if isinstance(options, dict):
+            options = {name: plain(value) for name, value in options.items()}
         recipe = ("epochs", "lr", "optimizer", "weight_decay", "instances_per_step", "choose_by")
         layer = {
             "data": {"held_out": plain(self.held_out)},
-            "method": {"name": self.method, "options": self.method_options or {}},
+            "method": {} if isinstance(self.method, Method) else {"name": self.method, "options": options},
             "recipe": {name: plain(getattr(self, name)) for name in recipe if getattr(self, name) is not None},
             "compute": {"device": self.device, "threads": plain(self.threads)},
             "seed": seed,
         }
-        config = Config.layered(preset("quick", "images" if is_images else TABLE, named), layer)
-        if not METHODS.load(config.method.name).learns_classes:
-            raise LLPError(f"{config.method.name} learns features and no classes: it is for `llp pretrain`")
-        return config
+        return Config.layered(preset("quick", "images" if is_images else TABLE, named), layer)
+
+    def _new_method(self, config: Config) -> Method:
+        if not isinstance(self.method, Method):
+            method = create_method(config.method.name, **config.method.options)
+        elif self.method_options:
+            raise LLPError("method_options are for a method that is made here, and this one is an object already")
+        else:
+            method = deepcopy(self.method)
+        if not method.learns_classes:
+            raise LLPError(f"{self.method} learns features and no classes: it is for `llp pretrain`")
+        return method
 
     def _made_of(self, num_classes: int, reader: Rows | Images) -> dict[str, Any]:
         """What a model that has a name is made of."""

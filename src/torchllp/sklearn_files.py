@@ -33,11 +33,14 @@ def save_classifier(classifier: Any, folder: Path) -> None:
     for name in OWN:
         if not isinstance(parameters[name], str | int | None):
             parameters.pop(name)
+    if not isinstance(classifier.method, str):
+        raise LLPError(f"the method is an object ({type(classifier.method).__name__}), which no JSON file can hold")
     classes, names = classifier.classes_, getattr(classifier, "feature_names_in_", None)
     content = {
         "torchllp": version("torchllp"),
         "parameters": parameters,
         "classes": {"dtype": classes.dtype.str, "values": classes.tolist()},
+        "class_prior": classifier.class_prior_.tolist(),
         "input": type(classifier.reader_).__name__.lower(),
         "reader": classifier.reader_.to_json(),
         "mean": list(getattr(classifier.views_, "mean", ())),
@@ -70,6 +73,7 @@ def load_classifier(kind: Any, folder: Path, *, model: Any = None, views: Views 
     loaded = kind(**parameters)
     loaded.reader_ = READERS[content["input"]].from_json(content["reader"])
     loaded.classes_ = np.array(content["classes"]["values"], dtype=content["classes"]["dtype"])
+    loaded.class_prior_ = np.array(content["class_prior"])
     loaded.views_ = views or plain_views(loaded.reader_, content["mean"], content["std"])
     loaded.n_features_in_ = content["n_features_in"]
     if content["feature_names_in"] is not None:

@@ -20,6 +20,7 @@ app = App(
 )
 app.meta.suppress_keyboard_interrupt = False
 app.command("torchllp.cli.train:train", name="train", help="Train a classifier from bags and their proportions.")
+app.command("torchllp.cli.tune:tune", name="tune", help="Search the settings that held-out bags like best.")
 app.command(
     "torchllp.cli.pretrain:pretrain", name="pretrain", help="Learn features without any label, to start training from."
 )

@@ -35,8 +35,8 @@ class _Bar(Observer):
 
 
 @contextmanager
-def show_progress(console: Console = console) -> Iterator[Observer]:
-    """An observer that shows how far the training is."""
+def show_progress(console: Console = console, *, quiet: bool = False) -> Iterator[Observer]:
+    """An observer that shows how far the training is; ``quiet`` leaves what it says to its train.log."""
     if console.is_terminal:
         columns = (
             TextColumn("{task.description}"),
@@ -46,10 +46,12 @@ def show_progress(console: Console = console) -> Iterator[Observer]:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=console, transient=True) as progress, _shown_log(_AboveTheBar(progress)):
-            yield _Bar(progress)
+        with Progress(*columns, console=console, transient=True) as progress:
+            handler = logging.NullHandler() if quiet else _AboveTheBar(progress)
+            with _shown_log(handler):
+                yield _Bar(progress)
     else:
-        with _shown_log(logging.StreamHandler(console.file)):
+        with _shown_log(logging.NullHandler() if quiet else logging.StreamHandler(console.file)):
             yield Observer()
 
 

@@ -5,22 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
-from torchllp.cli.flags import check_flags
 from torchllp.cli.training import (
     Flag,
     Repeated,
     check_resume_alone,
+    config_of,
+    default_name,
     flags_of,
-    model_of,
-    name_of_data,
     section,
     train_or_stop,
 )
-from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe, read_toml
-from torchllp.data import BAG_MAKERS
+from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe
 from torchllp.errors import LLPError
-from torchllp.presets import TABLE
-from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
     from torchllp.run import Run
@@ -99,13 +95,9 @@ def train(
         compute=compute,
     )
     flags |= {"freeze": True} if freeze else {}
-    layers = (read_toml(config) if config else {}, flags)
-    plain = Config.layered(*layers)
-    check_flags(plain, *layers)
-    kind = TABLE if plain.own.is_table else plain.data.dataset
-    recipe_layer = find_preset(preset or "quick", kind, plain.model.name, frozen=plain.freeze)
-    main = Config.layered(recipe_layer, model_of(plain.init_from), *layers)
-    path = run or Path("runs", _default_name(main))
+    main = config_of(flags, config, preset)
+    what = f"{main.method.name}-frozen" if main.freeze else main.method.name
+    path = run or Path("runs", default_name(main, what))
     configs = {path: main}
     for name in compare or []:
         other = main.model_copy(update={"method": Named(name=name)})
@@ -136,21 +128,6 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
         _, _, bags, _ = load_supervision(next(iter(configs.values())))
         for method in demanding:
             method.check(bags)
-
-
-def _default_name(config: Config) -> str:
-    data, own = config.data, config.own
-    bags = f"bag{data.bag_size}" if data.bags == "random" else f"{data.bags}{data.bag_size}"
-    if data.largest_bag is not None:
-        bags += f"to{data.largest_bag}"
-    if data.bags == "natural":
-        bags = f"natural-{'-'.join(own.bag_column)}"
-    if data.bags not in BAG_MAKERS:
-        bags = Path(data.bags).stem
-    if data.bags_from is not None:
-        bags = f"bags-from-{Path(data.bags_from).name}"
-    method = f"{config.method.name}-frozen" if config.freeze else config.method.name
-    return f"{name_of_data(data.dataset, own)}-{method}-{bags}-seed{config.seed}"
 
 
 def _label(run: "Run") -> str:

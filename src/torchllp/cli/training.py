@@ -1,4 +1,4 @@
-"""What `llp train` and `llp pretrain` share."""
+"""What `llp train`, `llp pretrain` and `llp tune` share."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,11 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import console
-from torchllp.config import Config, Options, OwnInstances, Section
+from torchllp.cli.flags import check_flags
+from torchllp.config import Config, Options, OwnInstances, Section, plain_value, read_toml
+from torchllp.data import BAG_MAKERS
+from torchllp.presets import TABLE
+from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
     from torchllp.job import Job
@@ -56,6 +60,31 @@ def flags_of(
     return flags
 
 
+def config_of(flags: Mapping[str, Any], config: Path | None, preset: str | None) -> Config:
+    """What `llp train` trains by: the preset, the model of ``init_from``, the file and the flags, in this order."""
+    layers = (read_toml(config) if config else {}, flags)
+    plain = Config.layered(*layers)
+    check_flags(plain, *layers)
+    kind = TABLE if plain.own.is_table else plain.data.dataset
+    recipe_layer = find_preset(preset or "quick", kind, plain.model.name, frozen=plain.freeze)
+    return Config.layered(recipe_layer, model_of(plain.init_from), *layers)
+
+
+def default_name(config: Config, what: str) -> str:
+    """A name by data set, by what is done, by bags and seed."""
+    data, own = config.data, config.own
+    bags = f"bag{data.bag_size}" if data.bags == "random" else f"{data.bags}{data.bag_size}"
+    if data.largest_bag is not None:
+        bags += f"to{data.largest_bag}"
+    if data.bags == "natural":
+        bags = f"natural-{'-'.join(own.bag_column)}"
+    if data.bags not in BAG_MAKERS:
+        bags = Path(data.bags).stem
+    if data.bags_from is not None:
+        bags = f"bags-from-{Path(data.bags_from).name}"
+    return f"{name_of_data(data.dataset, own)}-{what}-{bags}-seed{config.seed}"
+
+
 def model_of(init_from: str | None) -> dict[str, Any]:
     """The model of the run whose weights are the first ones: what is trained, unless another one is named."""
     from torchllp.run import Run
@@ -70,19 +99,8 @@ def options(flag: str, pairs: list[str] | None) -> Options:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise Misuse(f"{flag} takes NAME=VALUE, not {pair!r}")
-        values[key.replace("-", "_")] = _plain(value)
+        values[key.replace("-", "_")] = plain_value(value)
     return values
-
-
-def _plain(value: str) -> bool | int | float | str:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    return value
 
 
 def train_or_stop(

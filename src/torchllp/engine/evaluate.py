@@ -29,6 +29,17 @@ def predict(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None 
         model.train(was_training)
 
 
+def class_prior(bags: Bags) -> np.ndarray:
+    """Share of each class in all labelled bags, ``[C]``; half an instance more of each: no class is impossible."""
+    known = bags.counts[bags.is_labelled].sum(0) + 0.5
+    return known / known.sum()
+
+
+def known_counts(bags: Bags) -> Tensor:
+    """Whole counts of labelled bags, ``[B, C]``."""
+    return torch.tensor(np.stack([*map(whole_counts, bags.proportions, bags.sizes.tolist())]))
+
+
 class HeldOut:
     """Bags that are not trained on, to judge predictions by without a label."""
 
@@ -38,10 +49,8 @@ class HeldOut:
         self.members = torch.tensor(bags.members, device=device)
         self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
-        counts = map(whole_counts, bags.proportions, bags.sizes.tolist())
-        self.counts = torch.tensor(np.stack([*counts]))
-        known = trained_on.counts[trained_on.is_labelled].sum(0) + 0.5  # half an instance: no class is impossible
-        self.prior = torch.tensor(known / known.sum())
+        self.counts = known_counts(bags)
+        self.prior = torch.tensor(class_prior(trained_on))
 
     def judge(self, model: nn.Module, views: Views) -> dict[str, Tensor]:
         """The criteria an epoch can be chosen by, see `metrics`."""

@@ -20,6 +20,18 @@ def borrowed_process(device: torch.device, threads: int | None) -> Iterator[None
             torch.set_num_threads(before)
 
 
+def set_seed(seed: int, device: torch.device) -> None:
+    """Seed the global random numbers of the CPU and of the device, and of no other.
+
+    ``torch.manual_seed`` also keeps a call with its stack for every kind of device that is not there, each time.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
 @contextmanager
 def seeded(purpose: str, *integers: int) -> Iterator[None]:
     """Random numbers on the CPU that are a function of a purpose and these integers; the caller's are left alone."""

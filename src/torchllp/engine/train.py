@@ -20,10 +20,11 @@ from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import HeldOut, evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
-from torchllp.engine.process import borrowed_process, seeded
+from torchllp.engine.process import borrowed_process, seeded, set_seed
 from torchllp.engine.running_means import RunningMeans
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
+from torchllp.metrics import CRITERIA
 from torchllp.randomness import seed_of
 from torchllp.views.views import Views
 
@@ -87,7 +88,7 @@ class Outcome:
 def is_better(row: Mapping[str, float], other: Mapping[str, float], criterion: str) -> bool:
     """Whether held-out bags prefer the epoch of ``row`` to another: by the larger score, or by the smaller error."""
     one, two = row[f"held_out/{criterion}"], other[f"held_out/{criterion}"]
-    return one > two if criterion == "count_score" else one < two
+    return CRITERIA[criterion] * (one - two) > 0
 
 
 def train(
@@ -152,7 +153,7 @@ def train(
             for step, bags_of_step in enumerate(steps):
                 progress = (epoch + step / len(steps)) / recipe.epochs
                 generator = torch.Generator().manual_seed(seed_of("views and method", seed, epoch, step))
-                torch.manual_seed(seed_of("dropout", seed, epoch, step))
+                set_seed(seed_of("dropout", seed, epoch, step), device)
                 batch, labels = batches.make(bags_of_step, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
