@@ -4,6 +4,7 @@ from torchllp.functional.adversarial import adversarial_perturbation, unit_lengt
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
+from torchllp.functional.count_noise import noise_variance
 from torchllp.functional.counts import count_log_probability, log_odds
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
@@ -43,6 +44,7 @@ __all__ = [
     "log_probabilities",
     "matching_offsets",
     "noise_transition",
+    "noise_variance",
     "nt_xent",
     "prediction_kl",
     "proportion_kl",
