@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from torchllp.errors import LLPError
-
-SLACK = 1e-6
-"""By how much of its own size a report may lie beyond its rounding: it may have been a share in single precision."""
+from torchllp.noise import NOISES, SLACK
 
 
 class Reports(NamedTuple):
@@ -50,6 +48,8 @@ def reports(z: Tensor, noise: str | None = None, scale: Tensor | None = None) ->
     none = torch.zeros_like(z[:, :1])
     if noise is None:
         return Reports(z.round(), none, none, none, none)
+    if noise not in NOISES:
+        raise LLPError(f"there is no noise {noise!r}: it is one of {', '.join(NOISES)}")
     if scale is None:
         raise LLPError(f"{noise} noise needs its scale, one number a bag")
     scale = scale.to(z.dtype)[:, None]
@@ -62,8 +62,6 @@ def reports(z: Tensor, noise: str | None = None, scale: Tensor | None = None) ->
     if noise == "laplace":
         rate = torch.where(is_exact, 0.0, scale)
         return Reports(z, none, rate, reach, torch.where(is_exact, 0.0, (scale / 2).tanh().log()))
-    if noise != "gaussian":
-        raise LLPError(f"there is no noise {noise!r}: it is 'gaussian', 'laplace' or 'rounding'")
     sd = torch.where(is_exact, 1.0, scale)
     curvature = torch.where(is_exact, 0.0, sd**-2)
     return Reports(z, curvature, none, reach, torch.where(is_exact, 0.0, -sd.log() - 0.5 * math.log(2 * math.pi)))
