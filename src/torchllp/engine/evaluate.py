@@ -37,16 +37,22 @@ class HeldOut:
         self.members = torch.tensor(bags.members, device=device)
         self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
-        counts = map(whole_counts, bags.proportions, bags.sizes.tolist())
-        self.counts = torch.tensor(np.stack([*counts]))
+        self.observed = torch.tensor(bags.observed, device=device)
+        counts = bags.reported
+        if counts is None:
+            counts = np.stack([*map(whole_counts, bags.proportions, bags.sizes.tolist())])
+        self.counts = torch.tensor(counts)
+        self.noise = None if bags.noise is None else bags.noise.kind
+        self.noise_scale = None if bags.noise is None else torch.tensor(bags.noise.scale)
         known = trained_on.counts[trained_on.is_labelled].sum(0) + 0.5  # half an instance: no class is impossible
         self.prior = torch.tensor(known / known.sum())
 
     def judge(self, model: nn.Module, views: Views) -> dict[str, Tensor]:
         """The criteria an epoch can be chosen by, see `metrics`."""
         log_p = predict(model, views, self.train.inputs, self.members)
-        score = count_score(log_p.cpu(), self.bag_index.cpu(), self.counts, self.prior)  # doubles, not on every device
-        return bag_errors(log_p, self.bag_index, self.proportions) | {"count_score": score}
+        on_cpu = log_p.cpu(), self.bag_index.cpu()  # in doubles, which not every device has
+        score = count_score(*on_cpu, self.counts, self.prior, noise=self.noise, scale=self.noise_scale)
+        return bag_errors(log_p, self.bag_index, self.proportions, self.observed) | {"count_score": score}
 
 
 def evaluate(model: nn.Module, views: Views, held_out: HeldOut | None, test: Instances | None) -> dict[str, float]:

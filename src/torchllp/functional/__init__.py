@@ -9,7 +9,13 @@ from torchllp.functional.counts import count_log_probability, log_odds
 from torchllp.functional.dual_entropy import bag_weight, concentration, dual_entropy_weight, instance_weight
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
-from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
+from torchllp.functional.proportion import (
+    log_mean_probability,
+    noise_weight,
+    proportion_kl,
+    proportion_loss,
+    with_rest,
+)
 from torchllp.functional.reductions import (
     bag_entropy,
     bag_log_normalize,
@@ -45,6 +51,7 @@ __all__ = [
     "matching_offsets",
     "noise_transition",
     "noise_variance",
+    "noise_weight",
     "nt_xent",
     "prediction_kl",
     "proportion_kl",
@@ -54,4 +61,5 @@ __all__ = [
     "uniform_alignment",
     "unit_length",
     "whole_counts",
+    "with_rest",
 ]
