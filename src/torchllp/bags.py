@@ -176,13 +176,16 @@ class Bags:
             normalize=normalize,
         )
         uncertain = reporting is not None or np.isnan(shares[is_labelled]).any()
+        reported, is_noisy = shares * sizes[:, None], is_labelled & ~is_exact
+        if values == "counts":
+            reported[is_noisy] = numbers[rows[is_noisy]]  # to the last digit
         return cls(
             bag_of=bag_of,
             bag_ids=known,
             proportions=_on_simplex(shares) * is_labelled[:, None] if uncertain else np.nan_to_num(shares),
             is_labelled=is_labelled,
             class_names=names,
-            reported=shares * sizes[:, None] if uncertain else None,
+            reported=reported if uncertain else None,
             noise=reporting,
         )
 
