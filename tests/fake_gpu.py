@@ -1,6 +1,7 @@
 """A GPU that is not there: code runs on it without numbers, and every wait for the device is an error."""
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 
 def gradient_by_hand(output: torch.Tensor, variable: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor]:
@@ -24,8 +25,10 @@ def backward_by_hand(loss: torch.Tensor, *, set_gradients: bool = True) -> dict[
             if set_gradients:
                 node.variable.grad = grads[0]
             continue
-        results = node(*(grads.get(i) for i in range(len(node._input_metadata))))
+        call = node.apply if isinstance(node, BackwardCFunction) else node  # of a function of our own, or of torch's
+        results = call(*(grads.get(i) for i in range(len(node._input_metadata))))
         results = results if isinstance(results, tuple) else (results,)
+        results = results[: len(node.next_functions)]  # arguments that are no tensors come last, and have none
         for (following, i), result in zip(node.next_functions, results, strict=True):
             if following is not None and result is not None:
                 result = result.sum_to_size(following._input_metadata[i].shape)

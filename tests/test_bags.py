@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from torchllp import Bags, LLPError
 from torchllp.bags import SUM_TOLERANCE, default_held_out
+from torchllp.noise import Noise
 
 TABLE = {"a": [0.5, 0.5], "b": [0.0, 1.0]}
 ROWS = ["a", "b", "a"]
@@ -40,7 +41,7 @@ def test_whole_numbers_and_counts(ids) -> None:
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [
-        ({"a": [math.nan, 1], "b": [0, 1]}, {}, r"bag 'a': class 'x' is nan: NaN .*not supported yet"),
+        ({"a": [math.nan, 1.2], "b": [0, 1]}, {}, "bag 'a': the observed classes sum to 1.2, more than 1"),
         ({"a": [math.inf, 1], "b": [0, 1]}, {}, "bag 'a': class 'x' is inf: infinite"),
         ({"a": [1.5, -0.5], "b": [0, 1]}, {}, "bag 'a': class 'y' is -0.5: negative"),
         ({"a": [0.5, 0.4], "b": [0, 1]}, {}, r"bag 'a': the classes sum to 0.9 instead of 1 \(tolerance 0.001\)"),
@@ -91,7 +92,11 @@ def test_bad_ids_get_one_clear_sentence(ids, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise": np.ones(2)}, "noise of the bags' reported counts is not supported yet"),
+        ({"noise": Noise("gaussian", np.ones(2))}, "noise is of reported counts, to be given with it"),
+        ({"reported": np.ones((2, 2)), "noise": Noise("gaussian", np.ones(3))}, "has a scale for each of 2"),
+        ({"reported": np.ones((2, 3))}, r"reported must be of shape \(2, 2\), not \(2, 3\)"),
+        ({"reported": np.full((2, 2), math.nan)}, "bag 'a': is labelled, and none of its classes was observed"),
+        ({"reported": np.array([[1, 2], [0, 1]])}, "bag 'a': the classes sum to 3 instead of the bag's 2 rows"),
         ({"proportions": np.array([[math.nan, 1], [0, 1]])}, "bag 'a': class '0' is nan"),
         ({"proportions": np.array([[3, 4], [0, 1]])}, "bag 'a': the classes sum to 7 instead of 1"),
         ({"proportions": np.ones((2, 3)) / 3}, r"need proportions of shape \(2, 2\), not \(2, 3\)"),

@@ -100,3 +100,16 @@ def test_json_round_trip() -> None:
     assert again.temperature == fitted.temperature
     np.testing.assert_array_equal(again.bag_errors, fitted.bag_errors)
     assert Calibration.from_json(Calibration.none(3).to_json(), 3).bag_errors.shape == (0, 3)
+
+
+def test_the_temperature_is_found_from_uncertain_counts() -> None:
+    log_p, labels = predictions(256, 32, 3, seed=5)
+    index, counts = bags_of(labels, 32, 3)
+    noisy = counts + 3 * torch.randn(counts.shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    noisy[::4, 1] = torch.nan  # not observed
+    wrong = (log_p / 0.5).log_softmax(1)  # too sure
+    fitted = Calibration.fit(wrong, index, noisy, noise="gaussian", scale=torch.full((256,), 3.0))
+    assert fitted.temperature == pytest.approx(2.0, rel=0.25)
+    assert np.isfinite(fitted.bag_errors).all()
+    plugged_in = Calibration.fit(wrong, index, noisy.round().clamp(0, 32))
+    assert plugged_in.temperature > 2 * fitted.temperature  # noise taken for errors of the classifier

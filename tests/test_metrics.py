@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, roc_auc_score
 from torch.nn.functional import one_hot
 
-from reference.counts import enumerated
+from reference.counts import enumerated, enumerated_report
 from torchllp import metrics
 from torchllp.metrics import count_score
 
@@ -119,3 +119,27 @@ def test_the_count_score_of_a_certain_mistake_is_finite() -> None:
     log_p = torch.tensor([[1e4, 0.0]] * 3).log_softmax(1)
     score = count_score(log_p, torch.zeros(3, dtype=torch.long), torch.tensor([[1, 2]]), torch.tensor([0.5, 0.5]))
     assert -1e5 < score < -1e3
+
+
+def test_classes_that_were_not_observed_are_one_class_or_left_out() -> None:
+    log_p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]], dtype=torch.float64).log()
+    shares = torch.tensor([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    observed = torch.tensor([[True, False, False], [True, True, True]])
+    errors = metrics.bag_errors(log_p, torch.tensor([0, 1]), shares, observed)
+    kl = [0.4 * math.log(0.4 / 0.5) + 0.6 * math.log(0.6 / 0.5), -math.log(0.8)]
+    assert errors["bag_kl"].item() == pytest.approx(sum(kl) / 2)
+    assert errors["bag_mae"].item() == pytest.approx((0.1 + 0.1 + 0.1 + 0.2) / 4)
+
+
+@pytest.mark.parametrize(("noise", "scale"), [("gaussian", 1.5), ("laplace", 0.7), ("rounding", 3.0)])
+def test_the_count_score_of_noisy_counts_by_enumeration(noise: str, scale: float) -> None:
+    p = torch.tensor([0.9, 0.3, 0.6, 0.2, 0.5], dtype=torch.float64)
+    log_p, bag_index = torch.stack([1 - p, p], 1).log(), torch.tensor([0, 0, 0, 1, 1])
+    reported, prior = torch.tensor([[math.nan, 3.0], [math.nan, 0.0]]), torch.tensor([0.4, 0.6], dtype=torch.float64)
+    scales = torch.tensor([scale, scale], dtype=torch.float64)
+    score = count_score(log_p, bag_index, reported, prior, noise=noise, scale=scales)
+    expected = 0.0
+    for rows, z in ((p[:3], 3.0), (p[3:], 0.0)):
+        predicted = enumerated_report(rows.logit().tolist(), z, noise, scale)
+        expected += predicted - enumerated_report([math.log(0.6 / 0.4)] * len(rows), z, noise, scale)
+    assert score.item() == pytest.approx(expected / 5 / 2)

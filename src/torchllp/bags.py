@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from torchllp.errors import LLPError
+from torchllp.noise import Noise, NoiseKind, exact_scale
 from torchllp.randomness import seed_of
 
 SUM_TOLERANCE = 1e-3
@@ -31,11 +32,14 @@ class Bags:
     Attributes:
         bag_of: for each instance the row of its bag below, ``[N]``; -1 for an instance that is in no bag.
         bag_ids: each bag's id as the user knows it, ``[B]``.
-        proportions: each bag's class shares, ``[B, C]``; zeros in the rows of bags that are not labelled. NaN is
-            the place of a class that was not observed, and is refused so far.
+        proportions: each bag's class shares, ``[B, C]``; zeros in the rows of bags that are not labelled. Of uncertain
+            bags they are the best guess: reports brought to between 0 and 1 and rescaled to sum 1, what is left over
+            spread evenly over the classes that were not observed.
         is_labelled: whether a bag's proportions are known, ``[B]``.
         class_names: one name a class.
-        noise: the place of each bag's reporting noise (standard deviation of its counts), ``[B]``; refused so far.
+        reported: the counts as they were reported, ``[B, C]``, NaN for a class that was not observed; with noise they
+            may be negative, above the bag's size, and sum to anything. None where all is known exactly.
+        noise: how they differ from the true counts; None if they do not.
     """
 
     bag_of: np.ndarray
@@ -43,10 +47,13 @@ class Bags:
     proportions: np.ndarray
     is_labelled: np.ndarray
     class_names: tuple[str, ...]
-    noise: np.ndarray | None = None
+    reported: np.ndarray | None = None
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bag_of", "bag_ids", "proportions", "is_labelled"):
+        for name in ("bag_of", "bag_ids", "proportions", "is_labelled", "reported"):
+            if getattr(self, name) is None:
+                continue
             array = np.array(getattr(self, name))  # a copy: the caller's own array stays as it is
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -55,8 +62,6 @@ class Bags:
             raise LLPError(f"there must be at least two classes, not {num_classes}")
         if len(set(self.class_names)) < num_classes:
             raise LLPError(f"two classes have the same name: {', '.join(self.class_names)}")
-        if self.noise is not None:
-            raise LLPError("noise of the bags' reported counts is not supported yet: leave `noise` out")
         if num_bags == 0:
             raise LLPError("there is no bag")
         if self.proportions.shape != (num_bags, num_classes) or self.is_labelled.shape != (num_bags,):
@@ -69,7 +74,18 @@ class Bags:
         for bag in self.bag_ids[self.sizes == 0][:1]:
             raise LLPError(f"bag {_show(bag)} is in the bag table but has no row")
         known = self.is_labelled
+        for row, c in np.argwhere(np.isnan(self.proportions[known]))[:1]:
+            raise LLPError(f"bag {_show(self.bag_ids[known][row])}: class {self.class_names[c]!r} is nan")
         _as_proportions(self.proportions[known], self.bag_ids[known], self.class_names, totals=None, normalize=False)
+        if self.noise is not None and (self.reported is None or self.noise.scale.shape != (num_bags,)):
+            raise LLPError(
+                f"noise is of reported counts, to be given with it, and has a scale for each of {num_bags} bags"
+            )
+        if self.reported is not None:
+            if self.reported.shape != (num_bags, num_classes):
+                raise LLPError(f"reported must be of shape {(num_bags, num_classes)}, not {self.reported.shape}")
+            noise = None if self.noise is None else self.noise.select(known)
+            _check_reports(self.reported[known], self.sizes[known], noise, self.bag_ids[known], self.class_names)
 
     @classmethod
     def from_table(
@@ -81,18 +97,24 @@ class Bags:
         class_names: Sequence[str] | None = None,
         normalize: bool = False,
         unlabelled: Literal["keep", "drop"] | None = None,
+        noise: NoiseKind | None = None,
+        noise_scale: float | Mapping[BagId, float] | None = None,
     ) -> "Bags":
         """Bags from one bag id an instance and a table that gives each bag's proportions, or counts, of the classes.
 
         Args:
             bag_ids: one id an instance, all ints or all strings.
-            table: bag id -> one number a class.
+            table: bag id -> one number a class; NaN for one that was not observed. A bag of which no class was is as
+                one that is not labelled.
             values: whether the table's numbers are proportions (each row sums to 1) or counts (each row sums to the
                 number of the bag's instances).
             class_names: one name a class; ``"0"``, ``"1"``, ... if left out.
             normalize: rescale rows that do not sum to what they should, instead of refusing them.
             unlabelled: what to do with instances whose bag is not in the table: ``"keep"`` them as bags of unknown
                 proportions, ``"drop"`` them from all bags; refused unless one is said.
+            noise: the kind of the numbers' :class:`Noise`, if they are not exact; they may then sum to anything.
+            noise_scale: its scale, for all bags or as a mapping from their ids. A standard deviation or a step is in
+                the unit of the table: instances, or shares.
 
         >>> bags = Bags.from_table(["a", "b", "a"], {"a": [0.5, 0.5], "b": [0, 1]}, class_names=["good", "bad"])
         >>> bags
@@ -124,29 +146,48 @@ class Bags:
         known, bag_of = np.unique(ids, return_inverse=True)
         position = {bag: row for row, bag in enumerate(in_table.tolist())}
         rows = np.array([position.get(bag, -1) for bag in known.tolist()])
-        is_labelled = rows >= 0
-        if not is_labelled.all() and unlabelled is None:
-            missing = known[~is_labelled]
+        in_table = rows >= 0
+        if not in_table.all() and unlabelled is None:
+            missing = known[~in_table]
             raise LLPError(
                 f"{len(missing)} of the rows' bags are not in the bag table (first: {_show(missing[0])}): "
                 "say unlabelled 'keep' or 'drop'"
             )
         for bag in position.keys() - set(known.tolist()):
             raise LLPError(f"bag {_show(bag)} is in the bag table but has no row")
+        is_labelled = in_table & ~np.isnan(numbers[rows]).all(1)
         if unlabelled == "drop":
             new_row = np.where(is_labelled, np.cumsum(is_labelled) - 1, -1)
             bag_of, known, rows = new_row[bag_of], known[is_labelled], rows[is_labelled]
             is_labelled = is_labelled[is_labelled]
         sizes = np.bincount(bag_of[bag_of >= 0], minlength=len(known))
-        proportions = np.zeros((len(known), len(names)))
-        proportions[is_labelled] = _as_proportions(
-            numbers[rows[is_labelled]],
-            known[is_labelled],
+        scale = _scale_of(noise, noise_scale, known, is_labelled)
+        if noise is not None and noise != "laplace" and values == "proportions":
+            scale = scale * sizes
+        reporting = None if noise is None else Noise(noise, scale)
+        shares = np.full((len(known), len(names)), math.nan)
+        shares[is_labelled] = numbers[rows[is_labelled]] / (sizes[is_labelled, None] if values == "counts" else 1)
+        is_exact = is_labelled if reporting is None else is_labelled & reporting.is_exact
+        shares[is_exact] = _as_proportions(
+            numbers[rows[is_exact]],
+            known[is_exact],
             names,
-            totals=sizes[is_labelled] if values == "counts" else None,
+            totals=sizes[is_exact] if values == "counts" else None,
             normalize=normalize,
         )
-        return cls(bag_of=bag_of, bag_ids=known, proportions=proportions, is_labelled=is_labelled, class_names=names)
+        uncertain = reporting is not None or np.isnan(shares[is_labelled]).any()
+        reported, is_noisy = shares * sizes[:, None], is_labelled & ~is_exact
+        if values == "counts":
+            reported[is_noisy] = numbers[rows[is_noisy]]  # to the last digit
+        return cls(
+            bag_of=bag_of,
+            bag_ids=known,
+            proportions=_on_simplex(shares) * is_labelled[:, None] if uncertain else np.nan_to_num(shares),
+            is_labelled=is_labelled,
+            class_names=names,
+            reported=reported if uncertain else None,
+            noise=reporting,
+        )
 
     @classmethod
     def from_labels(
@@ -220,9 +261,11 @@ class Bags:
 
     def __repr__(self) -> str:
         known = "" if self.is_labelled.all() else f", {(~self.is_labelled).sum()} unlabelled"
+        noise = "" if self.noise is None else f", {self.noise.kind} noise"
+        lacking = "" if self.observed.all() else ", some not observed"
         return (
             f"Bags({len(self)} bags of {self.size_range} instances{known}, {len(self.members)} instances, "
-            f"{self.num_classes} classes)"
+            f"{self.num_classes} classes{lacking}{noise})"
         )
 
     def __len__(self) -> int:
@@ -236,6 +279,21 @@ class Bags:
     def sizes(self) -> np.ndarray:
         """Number of instances of each bag, ``[B]``."""
         return np.bincount(self.bag_of[self.bag_of >= 0], minlength=len(self))
+
+    @cached_property
+    def observed(self) -> np.ndarray:
+        """Whether something was reported of a class in a bag, ``[B, C]``; in bags that are not labelled it is True."""
+        if self.reported is None:
+            return np.ones(self.proportions.shape, dtype=bool)
+        return ~np.isnan(self.reported) | ~self.is_labelled[:, None]
+
+    def need_all_observed(self, who: str) -> None:
+        """Raise unless every class was observed in every labelled bag, as ``who`` needs it."""
+        for row, c in np.argwhere(~self.observed)[:1]:
+            raise LLPError(
+                f"{who} needs the share of every class, and class {self.class_names[c]!r} was not observed in bag "
+                f"{_show(self.bag_ids[row])}"
+            )
 
     @property
     def size_range(self) -> str:
@@ -285,6 +343,8 @@ class Bags:
             proportions=self.proportions[bags],
             is_labelled=self.is_labelled[bags],
             class_names=self.class_names,
+            reported=None if self.reported is None else self.reported[bags],
+            noise=None if self.noise is None else self.noise.select(bags),
         )
 
     def hold_out(self, num_bags: int, seed: int) -> tuple["Bags", "Bags | None"]:
@@ -309,19 +369,28 @@ class Bags:
         digest = hashlib.sha256(json.dumps([ids, self.class_names]).encode())
         for array, dtype in ((self.bag_of, "<i8"), (self.proportions, "<f8"), (self.is_labelled, "|b1")):
             digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
+        if self.reported is not None:
+            digest.update(np.where(np.isnan(self.reported), math.nan, self.reported).astype("<f8").tobytes())
+        if self.noise is not None:
+            digest.update(self.noise.kind.encode() + self.noise.scale.astype("<f8").tobytes())
         return digest.hexdigest()
 
     def to_bytes(self) -> bytes:
         """These bags as an ``.npz`` file without pickled objects."""
-        buffer = io.BytesIO()
+        buffer, uncertain = io.BytesIO(), {}
+        if self.reported is not None:
+            uncertain["reported"] = self.reported
+        if self.noise is not None:
+            uncertain |= {"noise": np.array(self.noise.kind), "noise_scale": self.noise.scale}
         np.savez_compressed(
             buffer,
-            format_version=np.array(1),
+            format_version=np.array(2 if uncertain else 1),  # 1: what was written before there were reports
             bag_of=self.bag_of,
             bag_ids=self.bag_ids,
             proportions=self.proportions,
             is_labelled=self.is_labelled,
             class_names=np.array(self.class_names),
+            **uncertain,
         )
         return buffer.getvalue()
 
@@ -338,9 +407,11 @@ class Bags:
                 content: dict[str, Any] = {name: file[name] for name in file.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise LLPError(f"{path}: not a bags file ({error})") from error
-        if content.pop("format_version", None) != 1:
-            raise LLPError(f"{path}: not a bags file of format 1")
+        if content.pop("format_version", None) not in (1, 2):
+            raise LLPError(f"{path}: not a bags file of format 1 or 2")
         content["class_names"] = tuple(content["class_names"].tolist())
+        if "noise" in content:
+            content["noise"] = Noise(content["noise"].item(), content.pop("noise_scale"))
         return cls(**content)
 
 
@@ -405,27 +476,92 @@ def _as_matrix(table: Mapping[BagId, Sequence[float]]) -> np.ndarray:
         raise LLPError(f"the bag table holds something that is not a number ({error})") from error
 
 
+def _scale_of(
+    kind: NoiseKind | None, scale: float | Mapping[BagId, float] | None, bags: np.ndarray, is_labelled: np.ndarray
+) -> np.ndarray:
+    """The noise scale of each bag, ``[B]``; bags that are not labelled need none."""
+    if (kind is None) != (scale is None):
+        said, missing = ("noise_scale", "noise") if kind is None else ("noise", "noise_scale")
+        raise LLPError(f"{said} is given without {missing}: the kind and the scale of the noise are said together")
+    scales = np.full(len(bags), 0.0 if kind is None else exact_scale(kind))
+    if isinstance(scale, Mapping):
+        for bag in bags[is_labelled]:
+            if bag.item() not in scale:
+                raise LLPError(f"bag {_show(bag)} has no noise_scale")
+        scale = [scale[bag.item()] for bag in bags[is_labelled]]  # pyrefly: ignore[bad-assignment]
+    if scale is not None:
+        try:
+            scales[is_labelled] = scale
+        except (TypeError, ValueError) as error:
+            raise LLPError(f"noise_scale must be a number, or one a bag ({error})") from error
+    return scales
+
+
 def _as_proportions(
     numbers: np.ndarray, bag_ids: np.ndarray, names: Sequence[str], totals: np.ndarray | None, normalize: bool
 ) -> np.ndarray:
-    """Rows that sum to 1, or the first row that does not allow it as an error. ``totals`` is given for counts."""
-    for wrong, word in (
-        (np.isnan(numbers), "NaN (a class that was not observed), which is not supported yet"),
-        (np.isinf(numbers), "infinite"),
-        (numbers < 0, "negative"),
-    ):
+    """Rows that sum to 1, or the first row that does not allow it as an error. ``totals`` is given for counts.
+
+    A row with NaN sums to 1 at most, and is not rescaled.
+    """
+    for wrong, word in ((np.isinf(numbers), "infinite"), (numbers < 0, "negative")):
         for row, c in np.argwhere(wrong)[:1]:
             raise LLPError(f"bag {_show(bag_ids[row])}: class {names[c]!r} is {numbers[row, c]:g}: {word}")
-    sums = numbers.sum(1)
-    for row in np.flatnonzero(sums == 0)[:1]:
+    sums, is_whole = np.nansum(numbers, 1), ~np.isnan(numbers).any(1)
+    for row in np.flatnonzero(is_whole & (sums == 0))[:1]:
         raise LLPError(f"bag {_show(bag_ids[row])}: the classes sum to 0")
     expected = np.ones(len(numbers)) if totals is None else totals.astype(np.float64)
     off = np.abs(sums - expected) > SUM_TOLERANCE * expected
-    if off.any() and not normalize:
-        row = np.flatnonzero(off)[0]
+    for row in np.flatnonzero(off & ~is_whole & (sums > expected))[:1]:
+        most = "1" if totals is None else f"the bag's {totals[row]} rows"
+        raise LLPError(f"bag {_show(bag_ids[row])}: the observed classes sum to {sums[row]:g}, more than {most}")
+    for row in np.flatnonzero(off & is_whole)[:1] if not normalize else ():
         should = "1" if totals is None else f"the bag's {totals[row]} rows"
         raise LLPError(
             f"bag {_show(bag_ids[row])}: the classes sum to {sums[row]:g} instead of {should} "
             f"(tolerance {SUM_TOLERANCE:g}): say normalize=True to rescale"
         )
-    return numbers / sums[:, None]
+    return numbers / np.where(is_whole, sums, np.maximum(sums, expected))[:, None]
+
+
+def _on_simplex(shares: np.ndarray) -> np.ndarray:
+    """Rows of any numbers as rows that sum to 1; NaN has an even part of what the others leave over.
+
+    >>> _on_simplex(np.array([[0.5, -0.1, 0.7], [0.6, math.nan, math.nan]]))
+    array([[0.41666667, 0.        , 0.58333333],
+           [0.6       , 0.2       , 0.2       ]])
+    """
+    observed = ~np.isnan(shares)
+    shares = np.where(observed, shares, 0).clip(0, 1)
+    rest = (1 - shares.sum(1)).clip(min=0) / (~observed).sum(1).clip(min=1)
+    shares = np.where(observed, shares, rest[:, None])
+    sums = shares.sum(1, keepdims=True)
+    return np.where(sums > 0, shares / np.where(sums > 0, sums, 1), 1 / shares.shape[1])
+
+
+def _check_reports(
+    reported: np.ndarray, sizes: np.ndarray, noise: Noise | None, bag_ids: np.ndarray, names: Sequence[str]
+) -> None:
+    """Raise at the first bag whose reports no true counts could have."""
+    observed, sizes = ~np.isnan(reported), sizes[:, None]
+    for row in np.flatnonzero(~observed.any(1))[:1]:
+        raise LLPError(f"bag {_show(bag_ids[row])}: is labelled, and none of its classes was observed")
+    for row, c in np.argwhere(np.isinf(reported))[:1]:
+        raise LLPError(f"bag {_show(bag_ids[row])}: class {names[c]!r} is {reported[row, c]:g}: infinite")
+    is_exact = np.ones(len(reported), dtype=bool) if noise is None else noise.is_exact
+    _as_proportions(reported[is_exact], bag_ids[is_exact], names, totals=sizes[is_exact, 0], normalize=False)
+    if noise is None or noise.kind != "rounding":
+        return
+    least, most = noise.counts_rounded_to(reported, sizes)
+    for row, c in np.argwhere((least > most) & ~is_exact[:, None])[:1]:
+        raise LLPError(
+            f"bag {_show(bag_ids[row])}: class {names[c]!r} is {reported[row, c]:g}, to which none of 0 to "
+            f"{sizes[row, 0]} rounds by steps of {noise.scale[row]:g}"
+        )
+    too_many = np.nansum(least, 1) > sizes[:, 0]
+    too_few = observed.all(1) & (np.nansum(most, 1) < sizes[:, 0])
+    for row in np.flatnonzero((too_many | too_few) & ~is_exact)[:1]:
+        raise LLPError(
+            f"bag {_show(bag_ids[row])}: no counts that round to its numbers by steps of {noise.scale[row]:g} sum to "
+            f"the bag's {sizes[row, 0]} rows"
+        )

@@ -36,6 +36,14 @@ class BagBatch:
     """Class shares of each bag, ``[B, C]``; rows of zeros for bags that are not labelled."""
     is_labelled: Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]  # filled in below
     """Whether the proportions of each bag are known, ``[B]``; all of them unless said."""
+    reported: Tensor | None = None
+    """Counts as they were reported, ``[B, C]``, NaN for a class that was not observed; None: by the proportions."""
+    noise_kind: str | None = None
+    """How the reported counts differ from the true ones, see :class:`torchllp.noise.Noise`; None if they do not."""
+    noise_scale: Tensor | None = None
+    """The scale of that noise, ``[B]``."""
+    largest_bag: int | None = None
+    """Number of instances of the largest bag, where it is known; else who needs it waits for the device."""
     bags: Tensor | None = None
     """Each bag's row in the training ``Bags``, ``[B]``."""
     labels: Tensor | None = None
@@ -64,6 +72,11 @@ class BagBatch:
         default("num_bags", self.is_labelled.sum().clamp(min=1))
         default("num_instances", len(self.bag_index))
         default("num_labelled_instances", self.is_labelled[self.bag_index].sum().clamp(min=1))
+
+    @property
+    def observed(self) -> Tensor | None:
+        """Whether a class was observed in a bag, ``[B, C]``; None: all were."""
+        return None if self.reported is None else ~self.reported.isnan()
 
     def noise(self) -> Tensor:
         """Standard normal numbers like ``weak``, which the next call draws anew.

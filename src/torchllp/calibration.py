@@ -38,10 +38,19 @@ class Calibration:
         return cls(1.0, np.empty((0, num_classes)))
 
     @classmethod
-    def fit(cls, log_p: Tensor, bag_index: Tensor, counts: Tensor) -> "Calibration":
+    def fit(
+        cls,
+        log_p: Tensor,
+        bag_index: Tensor,
+        counts: Tensor,
+        *,
+        noise: str | None = None,
+        scale: Tensor | None = None,
+    ) -> "Calibration":
         """From predictions of held-out bags whose counts ``[B, C]`` are known; no instance's label is needed.
 
-        The temperature makes the counts most probable (Poisson-binomial, each class against all others).
+        The temperature makes the counts most probable (Poisson-binomial, each class against all others). They may be
+        uncertain, as in :func:`~torchllp.functional.count_log_probability`; noise then counts among the bags' errors.
 
         >>> log_p = torch.tensor([[0.99, 0.01], [0.01, 0.99]]).log().repeat(50, 1)
         >>> fitted = Calibration.fit(log_p, torch.arange(10).repeat_interleave(10), torch.tensor([[4, 6], [6, 4]] * 5))
@@ -52,7 +61,7 @@ class Calibration:
 
         def surprise(log_temperature: float) -> float:
             tempered = (log_p / math.exp(log_temperature)).log_softmax(1)
-            fits = count_log_probability(tempered, bag_index, counts).sum().item()
+            fits = count_log_probability(tempered, bag_index, counts, noise=noise, scale=scale).sum().item()
             return (log_temperature / PRIOR_DEVIATION) ** 2 / 2 - fits
 
         bound = math.log(LARGEST)
@@ -103,5 +112,5 @@ def _errors_beyond_chance(p: Tensor, bag_index: Tensor, counts: Tensor) -> np.nd
     sizes = bag_sizes(bag_index, num_bags, p.dtype)[:, None]
     errors = counts / sizes - bag_mean(p, bag_index, num_bags)
     by_chance = (bag_sum(p * (1 - p), bag_index, num_bags) / sizes.square()).mean(0)
-    left = (1 - by_chance / errors.square().mean(0).clamp(min=1e-12)).clamp(min=0).sqrt()
-    return (left * errors)[:MOST_ERRORS].numpy()
+    left = (1 - by_chance / errors.square().nanmean(0).clamp(min=1e-12)).clamp(min=0).sqrt()
+    return (left * errors)[:MOST_ERRORS].nan_to_num().numpy()  # nothing is known of a class that was not observed

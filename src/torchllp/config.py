@@ -10,6 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from torchllp.errors import LLPError
+from torchllp.noise import NoiseKind
 
 Options = dict[str, bool | int | float | str]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -102,6 +103,12 @@ class OwnConfig(OwnInstances):
     """Rescale bags whose classes do not sum to what they should, instead of refusing them."""
     unlabelled: Literal["keep", "drop"] | None = None
     """What to do with instances whose bag is not in the bag table. Default: refuse."""
+    bag_noise: NoiseKind | None = None
+    """How the reported numbers differ from the true ones: gaussian or laplace (discrete) noise, or rounding."""
+    bag_noise_scale: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation or rounding step, in the unit of the table, or epsilon of the laplace noise."""
+    bag_noise_column: str | None = None
+    """Column of the bag table with that number for each bag; an empty one is an exact bag."""
 
 
 class Named(Section):

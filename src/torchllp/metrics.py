@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchllp.functional import count_log_probability, entropy, log_mean_probability, proportion_kl
+from torchllp.functional import count_log_probability, entropy, log_mean_probability, proportion_kl, with_rest
 
 CRITERIA = {"bag_kl": -1, "bag_mae": -1, "count_score": 1}
 """What bags without labels judge by, see :func:`bag_errors` and :func:`count_score`: -1 where less is better."""
@@ -127,10 +127,13 @@ def effective_number(amounts: Tensor) -> Tensor:
     return (-shares.xlogy(shares).sum()).exp()
 
 
-def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[str, Tensor]:
+def bag_errors(
+    log_p: Tensor, bag_index: Tensor, proportions: Tensor, observed: Tensor | None = None
+) -> dict[str, Tensor]:
     """How far predicted proportions are from known ones, means over bags; no instance label is needed.
 
-    ``bag_kl`` is the divergence that training minimises, ``bag_mae`` the mean absolute difference of a share.
+    ``bag_kl`` is the divergence that training minimises, ``bag_mae`` the mean absolute difference of a share. Classes
+    that were not ``observed [B, C]`` are one class in the first, and left out of the second.
 
     >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.3, 0.7]]).log(), torch.tensor([0, 0])
     >>> errors = bag_errors(log_p, bag_index, proportions=torch.tensor([[0.5, 0.5]]))
@@ -139,26 +142,36 @@ def bag_errors(log_p: Tensor, bag_index: Tensor, proportions: Tensor) -> dict[st
     """
     log_mean = log_mean_probability(log_p, bag_index, len(proportions))
     proportions = proportions.to(log_mean.dtype)
+    observed = torch.ones_like(proportions, dtype=torch.bool) if observed is None else observed
+    error = torch.where(observed, (log_mean.exp() - proportions).abs(), 0.0)
     return {
-        "bag_kl": proportion_kl(proportions, log_mean).mean(),
-        "bag_mae": (log_mean.exp() - proportions).abs().mean(),
+        "bag_kl": proportion_kl(*with_rest(proportions, log_mean, observed)).mean(),
+        "bag_mae": error.sum() / observed.sum(),
     }
 
 
-def count_score(log_p: Tensor, bag_index: Tensor, counts: Tensor, prior: Tensor) -> Tensor:
+def count_score(
+    log_p: Tensor,
+    bag_index: Tensor,
+    counts: Tensor,
+    prior: Tensor,
+    *,
+    noise: str | None = None,
+    scale: Tensor | None = None,
+) -> Tensor:
     """How much more probable the known counts of bags are by the predictions than by ``prior [C]``, a scalar.
 
     In nats an instance: 0 is no better than to predict the prior for every instance, and bags of any size compare. Two
     classes have one count, and this is the log-likelihood ratio of it; of more classes each is taken against all
-    others, and the sum is scaled by ``(C - 1) / C``. ``counts [B, C]`` are whole numbers.
+    others, and the sum is scaled by ``(C - 1) / C``. ``counts [B, C]``, ``noise`` and ``scale`` are as in
+    :func:`~torchllp.functional.count_log_probability`.
 
     >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0])
     >>> count_score(log_p, bag_index, torch.tensor([[1, 1]]), prior=torch.tensor([0.5, 0.5]))
     tensor(0.1960, dtype=torch.float64)
     """
-    prior, counts = prior.double(), counts.double()
-    sizes = counts.sum(1, keepdim=True)
-    ways = torch.lgamma(sizes + 1) - torch.lgamma(counts + 1) - torch.lgamma(sizes - counts + 1)
-    by_prior = ways + counts.xlogy(prior) + (sizes - counts).xlogy(1 - prior)
-    gain = (count_log_probability(log_p, bag_index, counts) - by_prior).sum() / len(log_p)
-    return gain * (1 - 1 / len(prior))
+    by_predictions, by_prior = (
+        count_log_probability(predicted, bag_index, counts, noise=noise, scale=scale)
+        for predicted in (log_p, prior.double().log().expand(log_p.shape))
+    )
+    return (by_predictions - by_prior).sum() / len(log_p) * (1 - 1 / len(prior))

@@ -136,6 +136,7 @@ class Predictor:
             rows=found.table,
             **bag_options,
         )
+        bags.need_all_observed(bag_table.name)
         # of two classes one may be said alone: then the first of the bags' is "not" it
         order = [0, 1] if named == [self.class_names[1]] else [1, 0] if len(named) == 1 else range(len(named))
         return labels_in_bags(log_p.double().numpy(), labels, bags, bags.proportions[:, list(order)]), notes

@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -26,7 +26,7 @@ from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame
 from torchllp.data.dataset import Instances
 from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
 from torchllp.engine.alarms import alarms
-from torchllp.engine.evaluate import HeldOut, class_prior, known_counts, predict
+from torchllp.engine.evaluate import HeldOut, class_prior, predict, reported_counts
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Row, State, train
@@ -37,6 +37,7 @@ from torchllp.job import epoch_line
 from torchllp.methods import create_method
 from torchllp.methods.method import Method
 from torchllp.metrics import CRITERIA, bag_errors, count_score
+from torchllp.noise import NoiseKind
 from torchllp.predictor import labels_in_bags
 from torchllp.presets import TABLE, preset
 from torchllp.registry import unknown_name
@@ -72,6 +73,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             were cut; refused otherwise.
         unlabelled: what to do with rows whose bag is not in ``proportions``: ``"keep"`` them without proportions,
             ``"drop"`` them, or refuse (None).
+        bag_noise: how reported counts differ from the true ones: ``"gaussian"`` or ``"laplace"`` noise, or
+            ``"rounding"``. ``proportions`` then has counts, which need not be whole, positive, or sum to anything.
+        bag_noise_scale: its standard deviation, epsilon or step, for all bags or as a mapping from their ids.
         flip: whether images may be mirrored.
         views: an object like :class:`torchllp.views.views.Views`, in place of ours.
         random_state: the same whole number gives the same classifier, with the same number of threads.
@@ -112,6 +116,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         categorical_features: Sequence[str | int] | None = None,
         normalize: bool = False,
         unlabelled: Literal["keep", "drop"] | None = None,
+        bag_noise: NoiseKind | None = None,
+        bag_noise_scale: float | Mapping[Any, float] | None = None,
         flip: bool = False,
         views: Views | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -134,6 +140,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self.categorical_features = categorical_features
         self.normalize = normalize
         self.unlabelled = unlabelled
+        self.bag_noise = bag_noise
+        self.bag_noise_scale = bag_noise_scale
         self.flip = flip
         self.views = views
         self.random_state = random_state
@@ -167,7 +175,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         ``proportions`` is a mapping (or pandas series) from each bag's id to one number a class, or to the share of the
         second of two classes; a frame with a column a class, whose ids are its index or the column that is called like
         that of ``y`` or ``"bag"``; :class:`~torchllp.Bags`; or an array in sorted order of the ids. Whole numbers that
-        do not sum to 1 are counts. Bags without a row in ``X`` are left out.
+        do not sum to 1 are counts; NaN is a class that was not observed. Bags without a row in ``X`` are left out.
         """
         if y is None and proportions is None:
             raise LLPError(
@@ -256,6 +264,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         """
         log_p = self._log_p(X)
         known, _ = self._bags(bags, proportions, len(log_p), self.classes_.tolist())
+        known.need_all_observed("predict_in_bags")
         return self.classes_[labels_in_bags(log_p, log_p.argmax(1), known, known.proportions)]
 
     def score(
@@ -288,9 +297,11 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         rows = known.members
         predicted, bag_index = torch.from_numpy(log_p[rows]), torch.from_numpy(known.bag_of[rows])
         if criterion == "count_score":
-            found = count_score(predicted, bag_index, known_counts(known), torch.from_numpy(self.class_prior_))
+            prior = torch.from_numpy(self.class_prior_)
+            found = count_score(predicted, bag_index, prior=prior, **reported_counts(known))
         else:
-            found = bag_errors(predicted, bag_index, torch.from_numpy(known.proportions.copy()))[criterion]
+            shares = torch.from_numpy(known.proportions.copy())
+            found = bag_errors(predicted, bag_index, shares, torch.from_numpy(known.observed))[criterion]
         return CRITERIA[criterion] * float(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -371,6 +382,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         self, bags: Any, proportions: Any, num_rows: int, classes: Sequence[Any] | None
     ) -> tuple[Bags, Sequence[Any]]:
         options: dict[str, Any] = {"normalize": self.normalize, "unlabelled": self.unlabelled}
+        options |= {"noise": self.bag_noise, "noise_scale": self.bag_noise_scale}
         return bags_over(bags, proportions, num_rows=num_rows, classes=classes, **options)
 
     def _config(self, *, is_images: bool, seed: int) -> Config:

@@ -137,6 +137,9 @@ def _load_own(config: Config, bags: Bags | None, progress: Progress | None) -> O
         values=own.bag_values,
         normalize=own.normalize,
         unlabelled=own.unlabelled,
+        noise=own.bag_noise,
+        noise_scale=own.bag_noise_scale,
+        noise_column=own.bag_noise_column,
     )
 
 

@@ -193,8 +193,12 @@ HINT = "name the columns of the classes by --class-column, if this is none of th
         (changed("bag", 1, None), {}, "bags, row 1, column 'bag': no bag id"),
         (changed("bag", 1, "z"), {}, "bags, row 1: bag 'z' has no row in rows, whose bags are such as 'a'"),
         (changed("bad", 1, -0.5), {}, "bags, row 1, column 'bad': -0.5 is negative"),
-        (changed("bad", 1, math.nan), {}, "bags, row 1, column 'bad': no value"),
-        (changed("bad", 1, None), {}, "bags, row 1, column 'bad': no value"),
+        (PROPORTIONS | {"size": [1, None, 2]}, {}, "bags, row 1, column 'size': no value"),
+        (
+            changed("bad", 1, math.nan) | {"good": [1.0, 1.25, 0.5]},
+            {"values": "proportions"},
+            "bags, row 1: the observed classes sum to 1.25, more than 1",
+        ),
         (changed("good", 0, math.inf), {}, "bags, row 0, column 'good': inf is infinite"),
         (changed("good", 0, -math.inf), {}, "bags, row 0, column 'good': -inf is negative"),
         (PROPORTIONS | {"bad": ["0", "x", "0.5"]}, {}, f"bags, row 1, column 'bad': 'x' is not a number: {HINT}"),
@@ -243,6 +247,23 @@ def test_bad_tables_get_one_clear_sentence(table: dict[str, Any], options: dict[
     with pytest.raises(LLPError) as caught:
         read(table, **options)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_a_missing_number_is_a_class_that_was_not_observed(missing: float | None) -> None:
+    bags, notes = read(changed("bad", 1, missing))
+    assert notes == ["bags: the bags are given as proportions", "bags: in 1 bags not all classes were observed"]
+    np.testing.assert_array_equal(bags.observed, [[True, False], [True, True], [True, True]])
+    np.testing.assert_allclose(bags.proportions, [[0.25, 0.75], [0.5, 0.5], [1, 0]])
+    bags, notes = read({"bag": ["c", "a", "b"], "good": [1, missing, 2], "bad": [0, missing, 0]})
+    assert notes[0] == "bags: the bags are given as counts"
+    assert (
+        notes[1]
+        == "bags: in 1 bags not all classes were observed, in 1 of them none, so that nothing is known of these"
+    )
+    assert bags.is_labelled.tolist() == [False, True, True]
+    single, _ = read({"bag": ["c", "a", "b"], "ill": [0, missing, 2]})
+    assert single.is_labelled.tolist() == [False, True, True] and single.counts[1].tolist() == [0, 2]
 
 
 def test_the_file_and_the_row_of_a_bad_value(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from methods.problems import random_bags
-from methods.tester import MethodTester
+from methods.tester import CountTermTester, MethodTester
 from torchllp import BagBatch, create_method
 from torchllp.errors import LLPError
 from torchllp.functional import AUTO_BETA
@@ -23,6 +23,13 @@ class TestAHIL(MethodTester):
         {"instance_weight": 2.0, "beta_bag": 5.0, "beta_instance": 0.5, "bag_weighting": "size"},
     ]
     bag_loss_alone: ClassVar = {"instance_weight": 0.0}
+
+
+class TestAHILByCounts(CountTermTester):
+    name = "ahil"
+    test_a_equal_sizes = test_e_two_processes_have_the_gradient_of_one = None  # slow, and shown for dllp's bag term
+    variants: ClassVar = [{"bag_term": "count"}]
+    bag_loss_alone: ClassVar = {"bag_term": "count", "instance_weight": 0.0}
 
 
 def test_pseudo_labels_of_absent_classes_are_never_trusted() -> None:

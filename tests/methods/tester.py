@@ -239,6 +239,7 @@ class MethodTester:
                 on_gpu = replace(
                     batch,
                     num_bags=6.0,
+                    largest_bag=max(RAGGED),
                     num_labelled_instances=21.0,
                     **{name: fake(getattr(batch, name)) for name in names},
                 )
@@ -248,3 +249,23 @@ class MethodTester:
                 backward_by_hand(parts["loss"])
             assert parts["loss"].device.type == "cuda"
             assert model.weight.grad is not None and model.weight.grad.device.type == "cuda"
+
+
+class CountTermTester(MethodTester):
+    """For a method whose bag-level loss is how probable the counts are."""
+
+    def test_g_bags_of_one_are_supervision(self) -> None:
+        """Of each class against all others."""
+        batch = self.problem([1] * 20, 5)
+        loss, gradient, _ = loss_and_gradients(self.create(self.bag_loss_alone, batch), batch)
+        weak = batch.weak.clone().requires_grad_()
+        p, truth = weak[batch.bag_index.argsort()].softmax(1), batch.proportions
+        one_against_rest = nn.functional.binary_cross_entropy(p, truth, reduction="sum") / 20
+        one_against_rest.backward()
+        torch.testing.assert_close(loss, one_against_rest.detach())
+        torch.testing.assert_close(gradient, weak.grad)
+
+    @pytest.mark.parametrize("dtype", [None, torch.bfloat16])  # 64 inputs of 1e4 sum to more than float16 has
+    @pytest.mark.parametrize("sizes", [[1, 1, 1], RAGGED, [64]])
+    def test_h_extreme_logits(self, sizes: list[int], dtype: torch.dtype | None) -> None:
+        super().test_h_extreme_logits(sizes, dtype)

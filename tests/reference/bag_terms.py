@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from reference.counts import log_report
+
 
 def rows_of_bags(bag_index: Tensor, num_bags: int) -> list[list[int]]:
     rows: list[list[int]] = [[] for _ in range(num_bags)]
@@ -21,20 +23,83 @@ def softmax(logits: Tensor) -> Tensor:
     return exponentials / exponentials.sum(1, keepdim=True)
 
 
-def bag_loss(P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool], weighting: str = "equal") -> Tensor:
-    """Eq. 2-3."""
+def bag_loss(
+    P: Tensor,
+    bags: list[list[int]],
+    p: Tensor,
+    is_labelled: list[bool],
+    weighting: str = "equal",
+    term: str = "mean",
+) -> Tensor:
+    """Eq. 2-3; or minus the log-probability of the counts of all classes, each against the others."""
     total, weights = torch.zeros((), dtype=P.dtype), 0.0
     for i, rows in enumerate(bags):
         if not is_labelled[i]:
             continue
-        mean = sum(P[j] for j in rows) / len(rows)
-        cross_entropy = torch.zeros((), dtype=P.dtype)
-        for c in range(P.shape[1]):
-            if p[i, c] > 0:
-                cross_entropy = cross_entropy - p[i, c] * mean[c].log()
+        loss = torch.zeros((), dtype=P.dtype)
+        if term == "mean":
+            mean = sum(P[j] for j in rows) / len(rows)
+            for c in range(P.shape[1]):
+                if p[i, c] > 0:
+                    loss = loss - p[i, c] * mean[c].log()
+        else:
+            pmf = count_probabilities(P[rows])
+            for c in range(P.shape[1]):
+                loss = loss - pmf[c, round(p[i, c].item() * len(rows))].log()
         weight = len(rows) if weighting == "size" else 1
-        total, weights = total + weight * cross_entropy, weights + weight
+        total, weights = total + weight * loss, weights + weight
     return total / weights
+
+
+def count_probabilities(P: Tensor) -> Tensor:
+    """``Pr[k of the instances are of class c]`` for all classes and k, ``[C, M + 1]``, an instance at a time."""
+    pmf = torch.ones(P.shape[1], 1, dtype=P.dtype)
+    none, other = torch.zeros_like(pmf), 1 - torch.eye(P.shape[1], dtype=P.dtype)
+    for row in P:
+        others = other @ row  # 1 - row would lose the digits of a class that is nearly certain
+        pmf = torch.cat([pmf, none], 1) * others[:, None] + torch.cat([none, pmf], 1) * row[:, None]
+    return pmf
+
+
+def uncertain_bag_loss(
+    P: Tensor, bags: list[list[int]], reported: Tensor, noise: str | None, scale: list[float], term: str
+) -> Tensor:
+    """The mean over bags of either loss, of counts that were reported with noise; NaN was not observed.
+
+    The shares of a bag are its counts as they were reported, which here are from 0 to its size and sum to it at most.
+    """
+    total = torch.zeros((), dtype=P.dtype)
+    for i, rows in enumerate(bags):
+        M, observed = len(rows), [c for c in range(P.shape[1]) if not math.isnan(reported[i, c])]
+        loss = torch.zeros((), dtype=P.dtype)
+        is_exact = noise is None or scale[i] in (0.0, math.inf)
+        if term == "count":
+            pmf = count_probabilities(P[rows])
+            for c in observed:
+                z, kind = reported[i, c].item(), None if is_exact else noise
+                loss = loss - sum(pmf[c, k] * math.exp(log_report(z, k, kind, scale[i])) for k in range(M + 1)).log()
+        else:
+            mean = sum(P[j] for j in rows) / M
+            shares = {c: reported[i, c].item() / M for c in observed}
+            for c, share in shares.items():
+                loss = loss - share * mean[c].log()
+            if len(observed) < P.shape[1]:
+                rest = sum(mean[c] for c in range(P.shape[1]) if c not in observed)
+                loss = loss - (1 - sum(shares.values())) * rest.log()
+            if not is_exact:
+                if noise == "gaussian":
+                    variance = scale[i] ** 2
+                elif noise == "rounding":
+                    variance = scale[i] ** 2 / 12
+                else:
+                    variance = 2 * math.exp(-scale[i]) / (1 - math.exp(-scale[i])) ** 2
+                v = 0.0
+                for share in shares.values():
+                    p = min(max(share, 0.5 / M), 1 - 0.5 / M)
+                    v += p * (1 - p) / M
+                loss = loss * v / (v + len(shares) * variance / M**2)
+        total = total + loss
+    return total / len(bags)
 
 
 def dual_entropy_weights(

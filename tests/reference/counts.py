@@ -33,3 +33,32 @@ def _log_add(a: float, b: float) -> float:
     if -math.inf in (a, b):
         return max(a, b)
     return max(a, b) + math.log1p(math.exp(-abs(a - b)))
+
+
+def log_report(z: float, k: int, noise: str | None, scale: float) -> float:
+    """``log Pr[z | k]``: of a normal number (a density), of a two-sided geometric one, or whether it rounds so."""
+    if noise is None:
+        return 0.0 if z == k else -math.inf
+    if noise == "gaussian":
+        return -((z - k) ** 2) / (2 * scale**2) - math.log(scale * math.sqrt(2 * math.pi))
+    if noise == "laplace":
+        return math.log((1 - math.exp(-scale)) / (1 + math.exp(-scale))) - scale * abs(z - k)
+    assert noise == "rounding"
+    return 0.0 if z - scale / 2 <= k <= z + scale / 2 else -math.inf
+
+
+def enumerated_report(log_odds: list[float], z: float, noise: str | None, scale: float) -> float:
+    """``log sum_k Pr[count = k] Pr[z | k]``, by all assignments."""
+    total = -math.inf
+    for members in product([0, 1], repeat=len(log_odds)):
+        log_p = sum(-_softplus(-a) if x else -_softplus(a) for a, x in zip(log_odds, members, strict=True))
+        total = _log_add(total, log_p + log_report(z, sum(members), noise, scale))
+    return total
+
+
+def recursed_report(log_pmf: list[float], z: float, noise: str | None, scale: float) -> float:
+    """The same for large bags, by what :func:`recursion` gives."""
+    total = -math.inf
+    for k, log_p in enumerate(log_pmf):
+        total = _log_add(total, log_p + log_report(z, k, noise, scale))
+    return total

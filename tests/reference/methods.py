@@ -30,8 +30,10 @@ def instance_loss(P: Tensor, labels: list[int], trust: Tensor) -> Tensor:
     return total / len(P)
 
 
-def dllp(weak, strong, bag_index, p, is_labelled, labels, *, frozen=None, bag_weighting="equal") -> Tensor:
-    return bag_loss(softmax(weak), rows_of_bags(bag_index, len(p)), p, is_labelled.tolist(), bag_weighting)
+def dllp(
+    weak, strong, bag_index, p, is_labelled, labels, *, frozen=None, bag_weighting="equal", bag_term="mean"
+) -> Tensor:
+    return bag_loss(softmax(weak), rows_of_bags(bag_index, len(p)), p, is_labelled.tolist(), bag_weighting, bag_term)
 
 
 def supervised(weak, strong, bag_index, p, is_labelled, labels, *, frozen=None) -> Tensor:
@@ -59,6 +61,7 @@ def ahil(
     weigh_bags=True,
     weigh_instances=True,
     bag_weighting="equal",
+    bag_term="mean",
 ) -> Tensor:
     P, S = softmax(weak), softmax(strong)
     bags = rows_of_bags(bag_index, len(p))
@@ -76,7 +79,7 @@ def ahil(
         )
     else:
         pseudo_labels, trust = frozen
-    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + instance_weight * instance_loss(
+    return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting, bag_term) + instance_weight * instance_loss(
         S, pseudo_labels, trust
     )
 

@@ -29,8 +29,13 @@ def _conditions(config: Config, section: str, name: str, needs_bags: bool) -> It
     has_table = own.is_given and data.bags not in BAG_MAKERS and data.bags_from is None
     if section == "own":
         yield own.is_given, "is about instances of your own: give them by --instances or --images"
-    if name in ("class_column", "size_column", "bag_values", "normalize", "unlabelled"):
+    of_table = ("class_column", "size_column", "bag_values", "normalize", "unlabelled")
+    if name in of_table or name.startswith("bag_noise"):
         yield has_table, "is about a table of bags: give it by --bags"
+    if name in ("bag_noise_scale", "bag_noise_column"):
+        yield own.bag_noise is not None, "is the scale of a noise: say which by --bag-noise"
+    if name == "normalize":
+        yield own.bag_noise is None, "has nothing to do: noisy numbers may sum to anything"
     if name in ("features", "feature_column", "categorical_column"):
         yield own.is_table, "is for tables of your own, by --instances"
     if name in ("noise", "corruption"):

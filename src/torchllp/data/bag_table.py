@@ -1,14 +1,16 @@
 """The table of the bags: each bag's id, one column a class as proportions or counts, and maybe a size."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from torchllp.bags import SUM_TOLERANCE, Bags
+from torchllp.bags import SUM_TOLERANCE, BagId, Bags
 from torchllp.data.table import Table, as_text
 from torchllp.errors import LLPError
+from torchllp.noise import NoiseKind, exact_scale
 
 SIZE = "size"
 """A column of this name is the bag's number of rows, unless it is named as a class."""
@@ -49,6 +51,9 @@ def read_bags(
     values: Values | None = None,
     normalize: bool = False,
     unlabelled: Literal["keep", "drop"] | None = None,
+    noise: NoiseKind | None = None,
+    noise_scale: float | None = None,
+    noise_column: str | None = None,
     need_rows: bool = True,
     rows: Table,
 ) -> tuple[Bags, list[str]]:
@@ -56,9 +61,11 @@ def read_bags(
 
     Args:
         class_columns: default: all but the id and the size. A single one is the share (or count) of that class, and
-            the others are "not" it.
+            the others are "not" it. A value that is missing was not observed.
         values: what the numbers are; found out and noted if not said.
         normalize, unlabelled: as in :meth:`Bags.from_table`; a row without an id is in no bag.
+        noise, noise_scale: as in :meth:`Bags.from_table`.
+        noise_column: column with the scale of each bag, in place of one for all; where it is empty the bag is exact.
         need_rows: whether a bag without rows is an error; if not, it is left out and noted.
         rows: the table of the rows, for messages.
     """
@@ -67,13 +74,21 @@ def read_bags(
     _check_ids(table, ids, bag_columns)
     if size_column is None and SIZE in table.column_names and SIZE not in class_columns:
         size_column = SIZE
-    sizes_of = [size_column] if size_column is not None else []
-    table.need([*class_columns, *sizes_of])
+    others = [name for name in (size_column, noise_column) if name is not None]
+    table.need([*class_columns, *others])
     if not class_columns:
-        class_columns = [name for name in table.column_names if name not in {*bag_columns, *sizes_of}]
+        class_columns = [name for name in table.column_names if name not in {*bag_columns, *others}]
     if not class_columns:
-        raise LLPError(f"{table.name}: no column of a class beside {', '.join([*bag_columns, *sizes_of])}")
-    numbers = np.stack([_numbers(table, column) for column in class_columns], axis=1)
+        raise LLPError(f"{table.name}: no column of a class beside {', '.join([*bag_columns, *others])}")
+    if noise is not None and values is None:
+        raise LLPError(
+            f"{table.name}: noisy numbers may sum to anything, so it cannot be found out what they are: say "
+            "--bag-values counts or --bag-values proportions"
+        )
+    scale = _noise_scale(table, ids, noise, noise_scale, noise_column)
+    # with noise a number may be negative, and whether bags are possible at all is for them to say
+    columns = (_numbers(table, column, lowest=0 if noise is None else -np.inf) for column in class_columns)
+    numbers = np.stack([*columns], axis=1)
 
     without = np.array([value is None for value in ids_of_rows])
     if without.any() and unlabelled is None:
@@ -92,7 +107,7 @@ def read_bags(
         notes.append(f"{table.name}: {(~there).sum():,} bags have no row in {rows.name}, and are left out")
     sizes = np.array([size.get(bag, 0) for bag in ids])
     if size_column is not None:
-        said = _numbers(table, size_column)
+        said = _numbers(table, size_column, needed=True)
         for row in np.flatnonzero((said != sizes) & there)[:1]:
             raise LLPError(
                 f"{table.place(int(row), size_column)}: bag {ids[row]!r} should have {said[row]:g} rows, and has "
@@ -105,11 +120,23 @@ def read_bags(
     if len(names) == 1:
         names = [f"not {names[0]}", names[0]]
         most = sizes if values == "counts" else np.ones(len(sizes))
-        for row in np.flatnonzero(there & (numbers[:, 0] > most * (1 + SUM_TOLERANCE)))[:1]:
+        too_large = there & (numbers[:, 0] > most * (1 + SUM_TOLERANCE))
+        for row in np.flatnonzero(too_large)[:1] if noise is None else ():
             limit = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
             raise LLPError(f"{table.place(int(row), class_columns[0])}: {numbers[row, 0]:g} is more than {limit}")
-        numbers = np.stack([(most - numbers[:, 0]).clip(min=0), numbers[:, 0]], axis=1)
-    _check_sums(table, class_columns, numbers, sizes, there, values=values, normalize=normalize)
+        rest = most - numbers[:, 0]
+        numbers = np.stack([rest.clip(min=0) if noise is None else rest, numbers[:, 0]], axis=1)
+    if noise is None:
+        _check_sums(table, class_columns, numbers, sizes, there, values=values, normalize=normalize)
+    unknown = np.isnan(numbers)
+    if unknown[there].any():
+        of_all = int((there & unknown.all(1)).sum())
+        notes.append(
+            f"{table.name}: in {(there & unknown.any(1)).sum():,} bags not all classes were observed"
+            + (f", in {of_all:,} of them none, so that nothing is known of these" if of_all else "")
+        )
+    if noise is not None:
+        notes.append(f"{table.name}: the {values} are not exact: {noise}, by {noise_column or noise_scale}")
     missing = np.setdiff1d(known, ids.astype(str)).tolist()
     if missing:
         count = sum(size[bag] for bag in missing)
@@ -119,14 +146,19 @@ def read_bags(
         notes.append(f"{what}: they are {'kept without proportions' if unlabelled == 'keep' else 'dropped'}")
     if without.any():
         notes.append(f"{rows.name}: {without.sum():,} rows have no bag id: they are in no bag")
-    bags = Bags.from_table(
-        ids_of_rows[~without].tolist(),
-        dict(zip(ids[there].tolist(), numbers[there], strict=True)),
-        values=values,
-        class_names=names,
-        normalize=normalize,
-        unlabelled=unlabelled,
-    )
+    try:
+        bags = Bags.from_table(
+            ids_of_rows[~without].tolist(),
+            dict(zip(ids[there].tolist(), numbers[there], strict=True)),
+            values=values,
+            class_names=names,
+            normalize=normalize,
+            unlabelled=unlabelled,
+            noise=noise,
+            noise_scale=scale,
+        )
+    except LLPError as error:
+        raise LLPError(f"{table.name}: {error}") from error
     return (over_all_rows(bags, without) if without.any() else bags), notes
 
 
@@ -134,13 +166,27 @@ def over_all_rows(bags: Bags, without: np.ndarray) -> Bags:
     """Bags of some rows as bags of all: ``without`` says of each row whether it is in none of them."""
     bag_of = np.full(len(without), -1)
     bag_of[~without] = bags.bag_of
-    return Bags(
-        bag_of=bag_of,
-        bag_ids=bags.bag_ids,
-        proportions=bags.proportions,
-        is_labelled=bags.is_labelled,
-        class_names=bags.class_names,
-    )
+    return replace(bags, bag_of=bag_of)
+
+
+def _noise_scale(
+    table: Table, ids: np.ndarray, noise: NoiseKind | None, scale: float | None, column: str | None
+) -> float | dict[BagId, float] | None:
+    """The scale of all bags, or of each by its id."""
+    if noise is None:
+        if scale is not None or column is not None:
+            raise LLPError(f"{table.name}: a scale of noise is said, and not which noise: say --bag-noise")
+        return None
+    if (scale is None) == (column is None):
+        raise LLPError(
+            f"{table.name}: how large the {noise} noise is has to be said, once: --bag-noise-scale, or for each bag "
+            "--bag-noise-column"
+        )
+    if column is None:
+        return scale
+    scales = _numbers(table, column)
+    scales = np.where(np.isnan(scales), exact_scale(noise), scales)
+    return dict(zip(ids.tolist(), scales.tolist(), strict=True))
 
 
 def _check_ids(table: Table, ids: np.ndarray, columns: Sequence[str]) -> None:
@@ -154,12 +200,12 @@ def _check_ids(table: Table, ids: np.ndarray, columns: Sequence[str]) -> None:
         seen[bag] = row
 
 
-def _numbers(table: Table, column: str) -> np.ndarray:
-    """A column of finite numbers, 0 or above."""
+def _numbers(table: Table, column: str, *, lowest: float = 0, needed: bool = False) -> np.ndarray:
+    """A column of finite numbers of ``lowest`` or above; NaN where one is missing, unless it is ``needed``."""
     numbers = np.concatenate(list(_number_blocks(table, column)))
-    for row in np.flatnonzero(np.isnan(numbers))[:1]:
+    for row in np.flatnonzero(np.isnan(numbers))[:1] if needed else ():
         raise LLPError(f"{table.place(int(row), column)}: no value")
-    for row in np.flatnonzero(np.isinf(numbers) | (numbers < 0))[:1]:
+    for row in np.flatnonzero(np.isinf(numbers) | (numbers < lowest))[:1]:
         raise LLPError(
             f"{table.place(int(row), column)}: {numbers[row]:g} is {'negative' if numbers[row] < 0 else 'infinite'}"
         )
@@ -195,9 +241,10 @@ def _is_number(value: pa.Scalar) -> bool:
 
 def _detect(table: Table, numbers: np.ndarray, *, is_single: bool) -> Values:
     """Proportions if each row sums to 1 (a single class: stays below), counts if all numbers are whole."""
-    sums = numbers.sum(1)
-    off = sums > 1 + SUM_TOLERANCE if is_single else np.abs(sums - 1) > SUM_TOLERANCE
-    whole = bool((numbers == np.rint(numbers)).all())
+    sums = np.nansum(numbers, 1)
+    is_part = np.isnan(numbers).any(1) | is_single
+    off = np.where(is_part, sums - 1, np.abs(sums - 1)) > SUM_TOLERANCE
+    whole = bool((np.isnan(numbers) | (numbers == np.rint(numbers))).all())
     if is_single and whole and not off.any():
         raise LLPError(f"{table.name}: 0 and 1 alone may be proportions or counts: say which by --bag-values")
     if not off.any():
@@ -223,11 +270,14 @@ def _check_sums(
     values: Values,
     normalize: bool,
 ) -> None:
-    sums = numbers.sum(1)
-    for row in np.flatnonzero(there & (sums == 0))[:1]:
+    sums, is_part = np.nansum(numbers, 1), np.isnan(numbers).any(1)
+    for row in np.flatnonzero(there & (sums == 0) & ~is_part)[:1]:
         raise LLPError(f"{table.place(int(row))}: the classes sum to 0")
     expected = sizes if values == "counts" else np.ones(len(sums))
-    off = there & (np.abs(sums - expected) > SUM_TOLERANCE * expected)
+    for row in np.flatnonzero(there & is_part & (sums > expected * (1 + SUM_TOLERANCE)))[:1]:
+        most = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
+        raise LLPError(f"{table.place(int(row))}: the observed classes sum to {sums[row]:g}, more than {most}")
+    off = there & ~is_part & (np.abs(sums - expected) > SUM_TOLERANCE * expected)
     for row in np.flatnonzero(off)[:1] if not normalize else ():
         should = f"the bag's {sizes[row]} rows" if values == "counts" else "1"
         is_size = [column for column, said in zip(columns, numbers.T, strict=False) if (said == sizes)[there].all()]

@@ -16,6 +16,7 @@ from torchllp.data.readers import Columns, Found, ImageReader, TableReader, feat
 from torchllp.data.table import Table
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.errors import LLPError
+from torchllp.noise import NoiseKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,9 @@ def load_table(
     bag_values: Values | None = None,
     normalize: bool = False,
     unlabelled: Literal["keep", "drop"] | None = None,
+    bag_noise: NoiseKind | None = None,
+    bag_noise_scale: float | None = None,
+    bag_noise_column: str | None = None,
 ) -> tuple[Dataset, Bags]:
     """A data set and its bags from a table of instances and a table of bags.
 
@@ -75,6 +79,9 @@ def load_table(
         values=bag_values,
         normalize=normalize,
         unlabelled=unlabelled,
+        noise=bag_noise,
+        noise_scale=bag_noise_scale,
+        noise_column=bag_noise_column,
     )
     assert own.bags is not None  # there is a bag table
     return own.data, own.bags

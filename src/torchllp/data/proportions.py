@@ -12,6 +12,7 @@ from torchllp.bags import SUM_TOLERANCE, Bags
 from torchllp.data.arrays import is_frame
 from torchllp.data.bag_table import over_all_rows
 from torchllp.errors import LLPError
+from torchllp.noise import NoiseKind
 
 NAME = "proportions"
 """What they are called in messages."""
@@ -51,6 +52,8 @@ def bags_over(
     classes: Sequence[Any] | None = None,
     normalize: bool = False,
     unlabelled: Unlabelled = None,
+    noise: NoiseKind | None = None,
+    noise_scale: float | Mapping[Any, float] | None = None,
 ) -> tuple[Bags, list[Any]]:
     """Bags over the rows that have these ids, and the classes as they are called.
 
@@ -63,9 +66,10 @@ def bags_over(
     - ``Bags``, which without ``bags`` are taken as they are;
     - an array, in sorted order of the ids.
 
-    Whole numbers that do not sum to 1 are taken as counts. A bag of ``proportions`` that has no row here is left out.
+    Whole numbers that do not sum to 1 are taken as counts, and with ``noise`` all numbers are. NaN is a class that was
+    not observed. A bag of ``proportions`` that has no row here is left out.
     ``classes`` says which classes there are, in which order; where they have other names, columns are taken in order.
-    ``normalize`` and ``unlabelled`` are those of :meth:`Bags.from_table`.
+    ``normalize``, ``unlabelled``, ``noise`` and ``noise_scale`` are those of :meth:`Bags.from_table`.
 
     >>> bags_over(["a", "b", "a"], {"a": 0.5, "b": 1}, num_rows=3)[0].proportions
     array([[0.5, 0.5],
@@ -85,6 +89,8 @@ def bags_over(
                 f"the bags are of the classes {', '.join(map(str, labels))}, not {', '.join(map(str, classes))}"
             )
         return _called(proportions, [labels.index(label) for label in chosen], classes), classes
+    if isinstance(proportions, Bags) and proportions.reported is not None:
+        raise LLPError("bags with noise, or classes that were not observed, are taken as they are: leave bag ids out")
     if bags is None:
         raise LLPError("proportions say nothing without the bag of each row: give one bag id a row, as y or bags")
     ids = ids_of_rows(bags)
@@ -102,7 +108,9 @@ def bags_over(
         rows = [[row[label] for label in chosen] for row in rows]
         names = [f"not {chosen[0]}", str(chosen[0])] if len(chosen) == 1 else [str(label) for label in chosen]
     sizes = Counter(texts)
-    table, values = _table(dict(zip(keys, rows, strict=True)), sizes)
+    table, values = _table(dict(zip(keys, rows, strict=True)), sizes, is_noisy=noise is not None)
+    if noise_scale is not None and hasattr(noise_scale, "items"):
+        noise_scale = {_text(bag): scale for bag, scale in noise_scale.items()}
     found = Bags.from_table(
         [text for text in texts if text is not None],
         {key: row for key, row in table.items() if key is not None and sizes[key]},
@@ -110,6 +118,8 @@ def bags_over(
         class_names=names,
         normalize=normalize,
         unlabelled=unlabelled,
+        noise=noise,
+        noise_scale=noise_scale,
     )
     if classes is None:
         classes = range(found.num_classes)
@@ -120,21 +130,25 @@ def bags_over(
     return _called(found, order or range(len(classes)), classes), list(classes)
 
 
-def _table(table: dict[Any, Any], sizes: Mapping[Any, int]) -> tuple[dict[Any, Any], Literal["counts", "proportions"]]:
+def _table(
+    table: dict[Any, Any], sizes: Mapping[Any, int], *, is_noisy: bool
+) -> tuple[dict[Any, Any], Literal["counts", "proportions"]]:
     """Bag -> one number a class, also where there is only that of the second of two, and what the numbers are.
 
     That is found out from all bags, also those without rows here, so that it is the same in every part of the rows.
+    Noisy numbers are counts.
     """
     if not table or not all(np.ndim(row) == 0 or len(row) == 1 for row in table.values()):
-        return table, "counts" if _are_counts(list(table.values())) else "proportions"
+        return table, "counts" if is_noisy or _are_counts(list(table.values())) else "proportions"
     singles = {bag: row if np.ndim(row) == 0 else row[0] for bag, row in table.items()}
     for bag, single in singles.items():
         if not isinstance(single, Real):
             raise LLPError(f"bag {bag!r} has {single!r} in {NAME}, which is no number")
-    are_counts = all(single == single // 1 for single in singles.values()) and max(singles.values()) > 1
+    known = [single for single in singles.values() if single == single]
+    are_counts = is_noisy or (all(single == single // 1 for single in known) and max(known, default=0) > 1)
     most = sizes if are_counts else dict.fromkeys(singles, 1)
     for bag, single in singles.items():
-        if sizes[bag] and (single < 0 or single > most[bag]):
+        if sizes[bag] and not is_noisy and (single < 0 or single > most[bag]):
             raise LLPError(f"bag {bag!r}: {single:g} of the second class is not from 0 to {most[bag]}")
     both = {bag: [most[bag] - single, single] for bag, single in singles.items()}
     return both, "counts" if are_counts else "proportions"
@@ -224,7 +238,10 @@ def _choose(labels: list[Any], classes: Sequence[Any] | None) -> tuple[list[Any]
 
 def _called(bags: Bags, order: Sequence[int], classes: Sequence[Any]) -> Bags:
     """The same bags with the classes in this order and by these names."""
-    return replace(bags, proportions=bags.proportions[:, list(order)], class_names=tuple(str(c) for c in classes))
+    order = list(order)
+    reported = None if bags.reported is None else bags.reported[:, order]
+    names = tuple(str(c) for c in classes)
+    return replace(bags, proportions=bags.proportions[:, order], reported=reported, class_names=names)
 
 
 def _class_labels(bags: Bags) -> list[Any]:
@@ -278,5 +295,8 @@ def _are_counts(rows: list[Any]) -> bool:
         numbers = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError):  # told where they are read
         return False
-    is_whole = bool((numbers == np.rint(numbers)).all())
-    return is_whole and numbers.ndim == 2 and bool((np.abs(numbers.sum(1) - 1) > SUM_TOLERANCE).any())
+    is_whole = bool((np.isnan(numbers) | (numbers == np.rint(numbers))).all())
+    if not is_whole or numbers.ndim != 2:
+        return False
+    excess = np.nansum(numbers, 1) - 1
+    return bool((np.where(np.isnan(numbers).any(1), excess, np.abs(excess)) > SUM_TOLERANCE).any())

@@ -20,6 +20,11 @@ class BatchMaker:
         self.device = train.inputs.device
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=self.device)
         self.is_labelled = torch.tensor(bags.is_labelled, device=self.device)
+        self.reported = self._optional(bags.reported)
+        self.noise_scale = self._optional(None if bags.noise is None else bags.noise.scale)
+
+    def _optional(self, array: np.ndarray | None) -> Tensor | None:
+        return None if array is None else torch.tensor(array, dtype=torch.float32, device=self.device)
 
     def _move(self, array: np.ndarray) -> Tensor:
         return move(torch.from_numpy(array), self.device)
@@ -40,6 +45,10 @@ class BatchMaker:
             bag_index=self._move(index),
             proportions=self.proportions.index_select(0, bag_rows),
             is_labelled=self.is_labelled.index_select(0, bag_rows),
+            reported=None if self.reported is None else self.reported.index_select(0, bag_rows),
+            noise_kind=None if self.bags.noise is None else self.bags.noise.kind,
+            noise_scale=None if self.noise_scale is None else self.noise_scale.index_select(0, bag_rows),
+            largest_bag=int(self.bags.sizes[bags].max()),
             bags=bag_rows,
             labels=labels if self.method.uses_labels else None,
             progress=progress,

@@ -38,6 +38,7 @@ def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bag
                 raise LLPError(f"the labels of {data.name} must be from 0 to {num_classes - 1}, or -1 where unknown")
     if method.uses_labels and data.train.labels is None:
         raise LLPError(f"{type(method).__name__} needs the labels of the training instances, and there are none")
+    method.check(bags)
     shape = tuple(predict(model, views, data.train.inputs[:1]).shape)
     if shape != (1, num_classes):
         raise LLPError(f"the model's output for one instance has shape {shape} and should have (1, {num_classes})")

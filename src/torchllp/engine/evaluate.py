@@ -1,5 +1,7 @@
 """Predictions of a whole set of instances, and what they are worth."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -35,9 +37,18 @@ def class_prior(bags: Bags) -> np.ndarray:
     return known / known.sum()
 
 
-def known_counts(bags: Bags) -> Tensor:
-    """Whole counts of labelled bags, ``[B, C]``."""
-    return torch.tensor(np.stack([*map(whole_counts, bags.proportions, bags.sizes.tolist())]))
+def reported_counts(bags: Bags) -> dict[str, Any]:
+    """Counts of labelled bags with their noise, as arguments of :func:`~torchllp.functional.count_log_probability`.
+
+    Those that are known exactly are made whole.
+    """
+    if bags.reported is None:
+        whole = np.stack([*map(whole_counts, bags.proportions, bags.sizes.tolist())])
+        return {"counts": torch.tensor(whole)}
+    noise: dict[str, Any] = {}
+    if bags.noise is not None:
+        noise = {"noise": bags.noise.kind, "scale": torch.tensor(bags.noise.scale)}
+    return {"counts": torch.tensor(bags.reported)} | noise
 
 
 class HeldOut:
@@ -49,19 +60,21 @@ class HeldOut:
         self.members = torch.tensor(bags.members, device=device)
         self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
-        self.counts = known_counts(bags)
+        self.observed = torch.tensor(bags.observed, device=device)
+        self.reports = reported_counts(bags)
         self.prior = torch.tensor(class_prior(trained_on))
 
     def judge(self, model: nn.Module, views: Views) -> dict[str, Tensor]:
         """The criteria an epoch can be chosen by, see `metrics`."""
         log_p = predict(model, views, self.train.inputs, self.members)
-        score = count_score(log_p.cpu(), self.bag_index.cpu(), self.counts, self.prior)  # doubles, not on every device
-        return bag_errors(log_p, self.bag_index, self.proportions) | {"count_score": score}
+        on_cpu = log_p.cpu(), self.bag_index.cpu()  # in doubles, which not every device has
+        score = count_score(*on_cpu, prior=self.prior, **self.reports)
+        return bag_errors(log_p, self.bag_index, self.proportions, self.observed) | {"count_score": score}
 
     def calibrate(self, model: nn.Module, views: Views) -> Calibration:
         """What these bags say of the probabilities that a model gives."""
         log_p = predict(model, views, self.train.inputs, self.members)
-        return Calibration.fit(log_p.cpu(), self.bag_index.cpu(), self.counts)
+        return Calibration.fit(log_p.cpu(), self.bag_index.cpu(), **self.reports)
 
 
 def evaluate(model: nn.Module, views: Views, held_out: HeldOut | None, test: Instances | None) -> dict[str, float]:

@@ -4,6 +4,7 @@ from torchllp.functional.adversarial import adversarial_perturbation, unit_lengt
 from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
+from torchllp.functional.count_noise import noise_variance
 from torchllp.functional.counts import count_log_probability, log_odds
 from torchllp.functional.dual_entropy import (
     AUTO_BETA,
@@ -15,7 +16,13 @@ from torchllp.functional.dual_entropy import (
 )
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
-from torchllp.functional.proportion import log_mean_probability, proportion_kl, proportion_loss
+from torchllp.functional.proportion import (
+    log_mean_probability,
+    noise_weight,
+    proportion_kl,
+    proportion_loss,
+    with_rest,
+)
 from torchllp.functional.reductions import (
     bag_entropy,
     bag_log_normalize,
@@ -52,6 +59,8 @@ __all__ = [
     "log_probabilities",
     "matching_offsets",
     "noise_transition",
+    "noise_variance",
+    "noise_weight",
     "nt_xent",
     "prediction_kl",
     "proportion_kl",
@@ -61,4 +70,5 @@ __all__ = [
     "uniform_alignment",
     "unit_length",
     "whole_counts",
+    "with_rest",
 ]

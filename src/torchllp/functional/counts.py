@@ -1,11 +1,14 @@
-"""How probable the known counts of a bag are, given the predictions of its instances (Poisson-binomial)."""
+"""How probable the known counts of a bag are, or noisy ones, given the predictions (Poisson-binomial)."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
+from torchllp.functional.count_noise import Reports, reports
 from torchllp.functional.reductions import bag_sizes, bag_sum
 
 ELEMENTS = 2**22
@@ -27,78 +30,117 @@ def log_odds(log_p: Tensor) -> Tensor:
     return log_p - rest.scatter(1, largest, others)
 
 
-def count_log_probability(log_p: Tensor, bag_index: Tensor, counts: Tensor) -> Tensor:
+def count_log_probability(
+    log_p: Tensor,
+    bag_index: Tensor,
+    counts: Tensor,
+    *,
+    noise: str | None = None,
+    scale: Tensor | None = None,
+    largest: int | None = None,
+) -> Tensor:
     """Log of ``Pr[count of class c = counts_ic]`` for each bag and class, ``[B, C]``, in double precision.
 
     Each instance is of class ``c`` with its predicted probability, independently of the others; ``counts [B, C]`` are
     whole numbers. Every class is taken against all others, by itself. The gradient is exact.
 
+    Of counts ``z`` that were reported with ``noise`` of some ``scale [B]`` (see :mod:`~.count_noise`) it is the log of
+    ``sum_k Pr[count = k] Pr[z | k]``; with Gaussian noise that is a density. A class that was not observed (NaN) has 0.
+
+    ``largest`` is the size of the largest bag, where it is known: then nothing waits for the device.
+
     >>> log_p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]]).log()
-    >>> count_log_probability(log_p, torch.tensor([0, 0, 0]), torch.tensor([[2, 1]])).exp()
+    >>> bag_index, counts = torch.tensor([0, 0, 0]), torch.tensor([[2, 1]])
+    >>> count_log_probability(log_p, bag_index, counts).exp()
     tensor([[0.4440, 0.4440]], dtype=torch.float64)
+    >>> count_log_probability(log_p, bag_index, counts, noise="rounding", scale=torch.tensor([2])).exp()
+    tensor([[0.9920, 0.9920]], dtype=torch.float64)
     """
-    return _CountLogProbability.apply(log_odds(log_p.double()).clamp(-1e6, 1e6), bag_index, counts.double())
+    observed = ~counts.isnan()
+    known = reports(torch.where(observed, counts, 0).double(), noise, scale)
+    a = log_odds(log_p.double()).clamp(-1e6, 1e6)
+    return torch.where(observed, _CountLogProbability.apply(a, bag_index, known, largest), 0.0)
 
 
 class _CountLogProbability(torch.autograd.Function):
     """As a function of the log-odds ``a``.
 
-    Adding ``t`` to all of them changes ``log Pr[m]`` by a known amount. With the ``t`` for which ``m`` is the mean the
-    probability is not small, and the plain discrete Fourier transform of the distribution has all its digits.
+    Adding ``t`` to all of them changes ``log Pr[k]`` by ``t k`` and a constant. With the ``t`` for which the mean count
+    is where ``Pr[z | k] exp(-t k)`` is largest, the sum over ``k`` is not small against its terms, and the plain
+    discrete Fourier transform of the distribution has all digits that it needs.
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, bag_index: Tensor, counts: Tensor) -> Tensor:
-        sizes = bag_sizes(bag_index, len(counts), a.dtype)[:, None]
-        inside = (counts > 0) & (counts < sizes)
-        tilt = _tilt(a, bag_index, torch.where(inside, counts, 0.5 * sizes))
+    def forward(ctx: Any, a: Tensor, bag_index: Tensor, known: Reports, largest: int | None) -> Tensor:
+        num_bags = len(known.z)
+        sizes = bag_sizes(bag_index, num_bags, a.dtype)[:, None]
+        tilt = _tilt(a, bag_index, known)
         tilted = a + tilt.index_select(0, bag_index)
-        probability = _spectrum(tilted, bag_index, counts, sizes)
-        probability = torch.where(inside, probability, 1.0).clamp(min=torch.finfo(a.dtype).tiny)
-        ctx.save_for_backward(a, tilted, bag_index, counts, sizes, probability)
-        change = torch.nn.functional.softplus(tilted) - torch.nn.functional.softplus(a)
-        of_tilted = bag_sum(change, bag_index, len(counts)) - tilt * counts + probability.log()
-        none = -bag_sum(torch.nn.functional.softplus(a), bag_index, len(counts))
-        every = -bag_sum(torch.nn.functional.softplus(-a), bag_index, len(counts))
-        return torch.where(inside, of_tilted, torch.where(counts <= 0, none, every))
+        q = tilted.sigmoid()
+        length = _length(q, bag_index, sizes, largest)
+        # the counts from `first` on, as many as the transform is long: all of them, or those around the mean
+        first = (bag_sum(q, bag_index, num_bags).round() - length // 2).minimum(sizes - length + 1).clamp(min=0)
+        k = first[..., None] + torch.arange(length, dtype=a.dtype, device=a.device)
+        log_weight = torch.where(k <= sizes[..., None], known.log_probability(k) - tilt[..., None] * k, -torch.inf)
+        largest_weight = log_weight.amax(2)
+        weights = (log_weight - largest_weight.nan_to_num(neginf=0)[..., None]).exp()
+        total = _expectation(q, bag_index, first, weights).clamp(min=torch.finfo(a.dtype).tiny)
+        ctx.save_for_backward(a, q, bag_index, first, weights, total)
+        change = logsigmoid(-a) - logsigmoid(-tilted)  # of log(1 + e^a), for which softplus drops digits
+        return bag_sum(change, bag_index, num_bags) + largest_weight + total.log()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """For each instance: how probable the class is given the count, less how probable it is without."""
-        a, tilted, bag_index, counts, sizes, probability = ctx.saved_tensors
-        given = _membership(tilted, bag_index, counts, sizes) / probability.index_select(0, bag_index)
-        counts_of, sizes_of = counts.index_select(0, bag_index), sizes.index_select(0, bag_index)
-        given = torch.where(counts_of <= 0, 0.0, torch.where(counts_of >= sizes_of, 1.0, given))
-        return gradients[0].index_select(0, bag_index) * (given - a.sigmoid()), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """For each instance: how probable the class is given the report, less how probable it is without."""
+        a, q, bag_index, first, weights, total = ctx.saved_tensors
+        given = _membership(q, bag_index, first, weights) / total.index_select(0, bag_index)
+        return gradients[0].index_select(0, bag_index) * (given.clamp(0, 1) - a.sigmoid()), None, None, None
 
 
-def _tilt(a: Tensor, bag_index: Tensor, mean: Tensor) -> Tensor:
-    """The ``t`` of each bag and class, ``[B, C]``, for which the mean count is ``mean``."""
-    num_bags = len(mean)
+def _tilt(a: Tensor, bag_index: Tensor, known: Reports) -> Tensor:
+    """The ``t`` of each bag and class, ``[B, C]``, that is the slope of ``log Pr[z | k]`` where the mean count is.
+
+    It is kept from where nearly all instances are of the class, or nearly none: no more is won beyond.
+    """
+    num_bags, shape = len(known.z), known.z.shape
     index = bag_index[:, None].expand_as(a)
     room = bag_sizes(bag_index, num_bags, a.dtype).log()[:, None] + 1
-    low = -a.new_full(mean.shape, -torch.inf).scatter_reduce(0, index, a, "amax") - room
-    high = -a.new_full(mean.shape, torch.inf).scatter_reduce(0, index, a, "amin") + room
+    low = -a.new_full(shape, -torch.inf).scatter_reduce(0, index, a, "amax") - room
+    high = -a.new_full(shape, torch.inf).scatter_reduce(0, index, a, "amin") + room
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        below = bag_sum((a + middle.index_select(0, bag_index)).sigmoid(), bag_index, num_bags) < mean
+        mean = bag_sum((a + middle.index_select(0, bag_index)).sigmoid(), bag_index, num_bags)
+        below = known.slope(mean) > middle
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2
 
 
-def _frequencies(q: Tensor, bag_index: Tensor, sizes: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Angles of the transform and their weights, in chunks; half of them, for the others are their conjugates.
+def _length(q: Tensor, bag_index: Tensor, sizes: Tensor, largest: int | None) -> int:
+    """How long a transform must be.
 
-    A transform of length K adds up the probabilities of all counts that are K apart. Counts 12 standard deviations and
-    16 from the mean have none to speak of, so for large bags K is much smaller than the bag.
+    One of length K adds up the probabilities of all counts that are K apart. Counts 12 standard deviations and 16 from
+    the mean have none to speak of, so for large bags K is much smaller than the bag.
     """
-    variance = bag_sum(q * (1 - q), bag_index, len(sizes)).amax()
-    length = int(torch.fmin(sizes.amax(), 24 * variance.sqrt() + 32)) + 1  # of NaN and a number: the number
-    length += 1 - length % 2  # odd: at half a turn a factor of the product could be 0
-    angle = 2 * math.pi / length * torch.arange(length // 2 + 1, dtype=q.dtype, device=q.device)
-    weight = torch.where(angle > 0, 2.0, 1.0).to(q.dtype) / length
-    chunk = max(1, ELEMENTS // q.numel())
-    return list(zip(angle.split(chunk), weight.split(chunk), strict=True))
+    if largest is None:
+        variance = bag_sum(q * (1 - q), bag_index, len(sizes)).amax()
+        length = int(torch.fmin(sizes.amax(), 24 * variance.sqrt() + 32)) + 1  # of NaN and a number: the number
+    else:
+        length = int(min(largest, 12 * math.sqrt(largest) + 32)) + 1  # a variance is at most a quarter of the size
+    return length + 1 - length % 2  # odd: at half a turn a factor of the product could be 0
+
+
+def _frequencies(weights: Tensor, chunk: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Angles of the transform, and the transform of the weights there (real part, minus the imaginary), in chunks.
+
+    Half of the angles are enough, for the others are their conjugates.
+    """
+    length = weights.shape[2]
+    place = torch.arange(length, dtype=weights.dtype, device=weights.device)
+    angles = 2 * math.pi / length * place[: length // 2 + 1]
+    for angle in angles.split(chunk):
+        turn = place[:, None] * angle
+        both = torch.where(angle > 0, 2.0, 1.0).to(weights.dtype) / length
+        yield angle, weights @ (both * turn.cos()), weights @ (both * turn.sin())
 
 
 def _factors(q: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,23 +149,29 @@ def _factors(q: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * torch.log1p(-2 * q * (1 - q) * (1 - cos)), torch.atan2(q * sin, 1 - q + q * cos)
 
 
-def _spectrum(tilted: Tensor, bag_index: Tensor, counts: Tensor, sizes: Tensor) -> Tensor:
-    """Probability of the counts, ``[B, C]``, by the inverse transform of the product over the bag."""
-    q, total = tilted.sigmoid(), torch.zeros_like(counts)
-    for angle, weight in _frequencies(q, bag_index, sizes):
-        modulus, phase = (bag_sum(part, bag_index, len(counts)) for part in _factors(q, angle))
-        total += (weight * modulus.exp() * (phase - angle * counts[..., None]).cos()).sum(2)
+def _expectation(q: Tensor, bag_index: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+    """Mean of the count's weight, ``[B, C]``, where ``weights [B, C, K]`` are those of ``first [B, C]`` and on.
+
+    By Parseval's theorem: the sum over the angles of the transform of the weights times that of the probabilities,
+    which is a product over the bag.
+    """
+    total = torch.zeros_like(first)
+    for angle, real, imaginary in _frequencies(weights, max(1, ELEMENTS // q.numel())):
+        modulus, phase = (bag_sum(part, bag_index, len(first)) for part in _factors(q, angle))
+        phase = phase - angle * first[..., None]
+        total += (modulus.exp() * (real * phase.cos() + imaginary * phase.sin())).sum(2)
     return total
 
 
-def _membership(tilted: Tensor, bag_index: Tensor, counts: Tensor, sizes: Tensor) -> Tensor:
-    """Probability that the bag has its counts and the instance is of the class, ``[N, C]``."""
-    q, total = tilted.sigmoid(), torch.zeros_like(tilted)
-    others = counts.index_select(0, bag_index)[..., None] - 1  # what is left for the other instances
-    for angle, weight in _frequencies(q, bag_index, sizes):
+def _membership(q: Tensor, bag_index: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+    """The same mean over those cases alone in which the instance is of the class, ``[N, C]``."""
+    total = torch.zeros_like(q)
+    others = first.index_select(0, bag_index)[..., None] - 1  # what is left for the other instances
+    for angle, real, imaginary in _frequencies(weights, max(1, ELEMENTS // q.numel())):
         modulus, phase = _factors(q, angle)
-        modulus_of, phase_of = (bag_sum(part, bag_index, len(counts)) for part in (modulus, phase))
+        modulus_of, phase_of = (bag_sum(part, bag_index, len(first)) for part in (modulus, phase))
         modulus = modulus_of.index_select(0, bag_index) - modulus
-        phase = phase_of.index_select(0, bag_index) - phase
-        total += (weight * modulus.exp() * (phase - angle * others).cos()).sum(2)
+        phase = phase_of.index_select(0, bag_index) - phase - angle * others
+        real, imaginary = (part.index_select(0, bag_index) for part in (real, imaginary))
+        total += (modulus.exp() * (real * phase.cos() + imaginary * phase.sin())).sum(2)
     return q * total

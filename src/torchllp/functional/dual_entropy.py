@@ -65,13 +65,15 @@ def dual_entropy_weight(
     beta_bag: float | Tensor | None = 1.0,
     beta_instance: float | Tensor | None = 1.0,
     is_labelled: Tensor | None = None,
+    observed: Tensor | None = None,
     logsumexp: Tensor | None = None,
 ) -> Tensor:
     """Weight of each instance's pseudo-label, ``[N]``: bag weight of its class times instance weight (Eq. 6).
 
     ``log_p [N, C]`` are log-probabilities, ``label [N]`` the pseudo-labels, ``proportions [B, C]`` what is known of
     the bags. A beta of None switches that factor off (it is then 1, for absent classes too). In bags that are not
-    labelled (``is_labelled [B]`` False) there is nothing to compare with and the bag factor is 1.
+    labelled (``is_labelled [B]`` False), and for classes that were not ``observed [B, C]``, there is nothing to
+    compare with and the bag factor is 1.
     ``logsumexp [B, C]`` is the ``bag_logsumexp`` of ``log_p`` where it is at hand.
 
     >>> log_p = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
@@ -86,6 +88,8 @@ def dual_entropy_weight(
         by_class = bag_weight(bag_entropy(log_p, bag_index, num_bags, logsumexp), counts, beta_bag)
         if is_labelled is not None:
             by_class = torch.where(is_labelled[:, None], by_class, 1.0)
+        if observed is not None:
+            by_class = torch.where(observed, by_class, 1.0)
         weight = by_class[bag_index, label]
     if beta_instance is not None:
         weight = weight * instance_weight(log_p, beta_instance)

@@ -1,5 +1,6 @@
 """The bag-level proportion loss (Eq. 2-3)."""
 
+import torch
 from torch import Tensor
 
 from torchllp.functional.reductions import bag_logsumexp, bag_sizes
@@ -18,6 +19,45 @@ def log_mean_probability(log_p: Tensor, bag_index: Tensor, num_bags: int, logsum
     if logsumexp is None:
         logsumexp = bag_logsumexp(log_p, bag_index, num_bags)
     return logsumexp - bag_sizes(bag_index, num_bags, log_p.dtype).log()[:, None]
+
+
+def with_rest(proportions: Tensor, log_mean: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Proportions and log-means in which all classes of a bag that were not observed are one, the last, ``[B, C + 1]``.
+
+    Their sum is what is known of them: 1 less the classes that were ``observed [B, C]``. Where all were, the last class
+    is absent.
+
+    >>> log_mean = torch.tensor([[0.7, 0.2, 0.1]]).log()
+    >>> shares, log_mean = with_rest(torch.tensor([[0.6, 0.2, 0.2]]), log_mean, torch.tensor([[True, False, False]]))
+    >>> shares, log_mean.exp()
+    (tensor([[0.6000, 0.0000, 0.0000, 0.4000]]), tensor([[0.7000, 1.0000, 1.0000, 0.3000]]))
+    """
+    absent = observed.all(1, keepdim=True)  # their logsumexp would be minus infinity, which has no gradient
+    rest = torch.where(observed & ~absent, -torch.inf, log_mean).logsumexp(1, keepdim=True)
+    shares = torch.cat([proportions, torch.where(observed, 0.0, proportions).sum(1, keepdim=True)], 1)
+    known = torch.cat([observed, ~absent], 1)
+    return torch.where(known, shares, 0.0), torch.where(known, torch.cat([log_mean, rest], 1), 0.0)
+
+
+def noise_weight(proportions: Tensor, sizes: Tensor, variance: Tensor, observed: Tensor | None = None) -> Tensor:
+    """How much a bag's proportions are worth against exact ones, ``[B]``: ``v / (v + s)``, from 0 to 1.
+
+    ``v = p (1 - p) / M`` is the variance of a share in a bag of ``M`` instances (``sizes [B]``), ``s`` that of the
+    noise in it, from the ``variance [B]`` of a reported count; both are summed over the classes (that were
+    ``observed [B, C]``). It is one weight a bag: one a class would move the loss's minimum away from ``proportions``. A
+    share is taken to be half an instance from 0 and from 1 at least, as noise may have brought it there.
+
+    >>> shares, size, variance = torch.tensor([[0.5, 0.5]]), torch.tensor([16.0]), torch.tensor([4.0])
+    >>> noise_weight(shares, size, variance)
+    tensor([0.5000])
+    """
+    size = sizes[:, None]
+    p = proportions.maximum(0.5 / size).minimum(1 - 0.5 / size)
+    spread, noise = p * (1 - p) / size, (variance / sizes**2)[:, None].expand_as(p)
+    if observed is not None:
+        spread, noise = torch.where(observed, spread, 0.0), torch.where(observed, noise, 0.0)
+    spread, noise = spread.sum(1), noise.sum(1)
+    return spread / (spread + noise).clamp(min=torch.finfo(p.dtype).tiny)
 
 
 def proportion_loss(proportions: Tensor, log_mean: Tensor) -> Tensor:

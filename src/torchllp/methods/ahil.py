@@ -7,7 +7,7 @@ from torchllp.errors import LLPError
 from torchllp.functional import bag_logsumexp, log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels
-from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import Beta, dual_entropy_weights
 from torchllp.registry import unknown_name
 
@@ -24,6 +24,8 @@ class AHIL(Method):
         weigh_bags: False leaves the bag-level weight out (Table 2).
         weigh_instances: False leaves the instance-level weight out (Table 2).
         bag_weighting: ``"equal"`` (every bag counts the same, Eq. 2) or ``"size"`` (every instance does).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
+            are).
     """
 
     views = ("weak", "strong")
@@ -38,6 +40,7 @@ class AHIL(Method):
         weigh_bags: bool = True,
         weigh_instances: bool = True,
         bag_weighting: str = "equal",
+        bag_term: str = "mean",
     ) -> None:
         super().__init__()
         if instance_weight < 0:
@@ -54,12 +57,13 @@ class AHIL(Method):
         self.beta_bag: Beta = None if not weigh_bags else "auto" if beta == "auto" else beta_bag
         self.beta_instance: Beta = None if not weigh_instances else "auto" if beta == "auto" else beta_instance
         self.bag_weighting = check_bag_weighting(bag_weighting)
+        self.bag_term = check_bag_term(bag_term)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
         logsumexp = bag_logsumexp(log_p, batch.bag_index, len(batch.proportions))  # of each bag and class, used twice
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, logsumexp)  # Eq. 2-3
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, logsumexp, term=self.bag_term)  # Eq. 2-3
         label = likeliest_labels(log_p)  # Eq. 4
         trust = dual_entropy_weights(  # Eq. 6-10
             log_p, label, batch, beta_bag=self.beta_bag, beta_instance=self.beta_instance, logsumexp=logsumexp

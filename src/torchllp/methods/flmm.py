@@ -7,7 +7,7 @@ from torchllp.errors import LLPError
 from torchllp.functional import entropy, log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels
-from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import supported_weights
 
 
@@ -19,6 +19,8 @@ class FLMm(Method):
         label_weight: weight of the loss on pseudo-labels.
         support: share of a bag from which on a class is taken as present, both known and predicted.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
+            are).
     """
 
     for_frozen_features = True
@@ -30,6 +32,7 @@ class FLMm(Method):
         label_weight: float = 5e-4,
         support: float = 0.03,
         bag_weighting: str = "equal",
+        bag_term: str = "mean",
     ) -> None:
         super().__init__()
         for name, weight in (("entropy_weight", entropy_weight), ("label_weight", label_weight)):
@@ -41,11 +44,12 @@ class FLMm(Method):
         self.label_weight = label_weight
         self.support = support
         self.bag_weighting = check_bag_weighting(bag_weighting)
+        self.bag_term = check_bag_term(bag_term)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         log_p = log_probabilities(model(batch.weak))
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, term=self.bag_term)
         mean_entropy = entropy(log_p).sum() / batch.num_instances
         label = likeliest_labels(log_p)
         trust = supported_weights(label, batch, self.support)

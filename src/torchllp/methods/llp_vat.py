@@ -9,7 +9,7 @@ from torchllp.device import full_precision
 from torchllp.errors import LLPError
 from torchllp.functional import adversarial_perturbation, log_probabilities, prediction_kl
 from torchllp.methods.method import Method
-from torchllp.methods.terms import bag_term, check_bag_weighting
+from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting
 from torchllp.models.batch_norm import unmoved_statistics
 
 
@@ -33,6 +33,8 @@ class LLPVAT(Method):
         eps: length of the perturbation of an instance of 3,072 values (CIFAR); of others it is scaled to their number.
         xi: length of the step by which its direction is found.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
+            are).
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class LLPVAT(Method):
         eps: float = 6.0,
         xi: float = 1e-2,
         bag_weighting: str = "equal",
+        bag_term: str = "mean",
     ) -> None:
         super().__init__()
         for name, number in (("consistency_weight", consistency_weight), ("ramp_up_share", ramp_up_share)):
@@ -56,6 +59,7 @@ class LLPVAT(Method):
         self.eps = eps
         self.xi = xi
         self.bag_weighting = check_bag_weighting(bag_weighting)
+        self.bag_term = check_bag_term(bag_term)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         with full_precision(batch.weak.device):  # a step of 1e-2 over a whole instance drowns in coarser rounding
@@ -64,7 +68,7 @@ class LLPVAT(Method):
                 perturbed = batch.weak + self.perturbation(model, batch, log_p)
                 log_q = log_probabilities(model(perturbed))
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, term=self.bag_term)
         consistency = prediction_kl(log_p.detach(), log_q).sum() / batch.num_instances
         weight = self.consistency_weight * ramp_up(batch.progress, self.ramp_up_share)
         return {

@@ -46,6 +46,7 @@ class LLPFC(Method):
         self.register_buffer("weight", torch.empty(0), persistent=False)
 
     def check(self, bags: Bags) -> None:
+        bags.need_all_observed("llpfc")
         num_labelled = int(bags.is_labelled.sum())
         if num_labelled < bags.num_classes:
             raise LLPError(

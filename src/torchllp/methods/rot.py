@@ -2,12 +2,13 @@
 
 from torch import Tensor, nn
 
+from torchllp.bags import Bags
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels, transported_labels
-from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import known_bags
 from torchllp.registry import unknown_name
 
@@ -21,6 +22,8 @@ class ROT(Method):
         eps: entropy of the plan; smaller is nearer to one class an instance, and needs more rounds.
         rounds: Sinkhorn rounds.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
+            are).
     """
 
     views = ("weak", "strong")
@@ -33,6 +36,7 @@ class ROT(Method):
         eps: float = 1.0,
         rounds: int = 25,
         bag_weighting: str = "equal",
+        bag_term: str = "mean",
     ) -> None:
         super().__init__()
         if not 0 <= alpha <= 1:
@@ -48,11 +52,15 @@ class ROT(Method):
         self.eps = eps
         self.rounds = int(rounds)
         self.bag_weighting = check_bag_weighting(bag_weighting)
+        self.bag_term = check_bag_term(bag_term)
+
+    def check(self, bags: Bags) -> None:
+        bags.need_all_observed("rot")
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, term=self.bag_term)
         plan, column_error = transported_labels(log_p, batch, eps=self.eps, rounds=self.rounds)
         label = likeliest_labels(plan)
         target = label if self.targets == "hard" else plan

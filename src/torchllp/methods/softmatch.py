@@ -7,7 +7,7 @@ from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels
-from torchllp.methods.terms import bag_term, check_bag_weighting, instance_term
+from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import ConfidenceWeights
 
 
@@ -20,6 +20,8 @@ class SoftMatch(Method):
         n_sigma: how fast trust falls below the mean; larger trusts less.
         align: True computes trust from predictions aligned to the uniform distribution of classes (UA).
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
+            are).
     """
 
     views = ("weak", "strong")
@@ -32,6 +34,7 @@ class SoftMatch(Method):
         n_sigma: float = 2.0,
         align: bool = False,
         bag_weighting: str = "equal",
+        bag_term: str = "mean",
     ) -> None:
         super().__init__()
         if instance_weight < 0:
@@ -39,11 +42,12 @@ class SoftMatch(Method):
         self.instance_weight = instance_weight
         self.weights = ConfidenceWeights(ema_decay=ema_decay, n_sigma=n_sigma, align=align)
         self.bag_weighting = check_bag_weighting(bag_weighting)
+        self.bag_term = check_bag_term(bag_term)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting)
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, term=self.bag_term)
         label = likeliest_labels(log_p)
         trust = self.weights(log_p, batch)
         instance_loss = instance_term(log_p_strong, label, batch, trust)

@@ -1,11 +1,22 @@
 """Terms of a loss that several methods share, from a batch and its predictions."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
-from torchllp.functional import bag_sizes, log_mean_probability, proportion_kl, proportion_loss
+from torchllp.functional import (
+    bag_sizes,
+    count_log_probability,
+    log_mean_probability,
+    noise_variance,
+    noise_weight,
+    proportion_kl,
+    proportion_loss,
+    with_rest,
+)
 from torchllp.registry import unknown_name
 
 
@@ -16,17 +27,63 @@ def check_bag_weighting(name: str) -> str:
     return name
 
 
-def bag_term(
-    log_p: Tensor, batch: BagBatch, weighting: str = "equal", logsumexp: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The bag-level loss (Eq. 2-3) and, detached, the same as a KL divergence, which is 0 when perfect.
+def mean_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
+    """Cross-entropy of known and predicted proportions (Eq. 2); that of a noisy bag weighs less."""
+    loss = proportion_loss(proportions, log_mean)
+    if batch.noise_kind is None or batch.noise_scale is None:
+        return loss
+    sizes = bag_sizes(batch.bag_index, len(loss), loss.dtype)
+    variance = noise_variance(batch.noise_kind, batch.noise_scale.to(loss.dtype))
+    return noise_weight(batch.proportions.to(loss.dtype), sizes, variance, batch.observed) * loss
 
-    Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances.
+
+def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
+    """Sum over the classes of minus the log-probability of the reported count, each class against all others."""
+    counts = batch.reported
+    if counts is None:
+        counts = batch.proportions * bag_sizes(batch.bag_index, len(proportions), batch.proportions.dtype)[:, None]
+    log_probability = count_log_probability(
+        log_p,
+        batch.bag_index,
+        torch.where(batch.is_labelled[:, None], counts, torch.nan),
+        noise=batch.noise_kind,
+        scale=batch.noise_scale,
+        largest=batch.largest_bag,
+    )
+    return -log_probability.sum(1).to(log_p.dtype)
+
+
+BAG_TERMS: dict[str, Callable[[Tensor, BagBatch, Tensor, Tensor], Tensor]] = {"mean": mean_term, "count": count_term}
+"""A loss a bag, ``[B]``, 0 where it is not labelled, from the log-probabilities ``[N, C]``, the batch, and the known
+and the predicted proportions, in which classes that were not observed are one class."""
+
+
+def check_bag_term(name: str) -> str:
+    """``name`` if it is a bag-level loss, else a clear error."""
+    if name not in BAG_TERMS:
+        raise unknown_name("bag_term", name, BAG_TERMS)
+    return name
+
+
+def bag_term(
+    log_p: Tensor,
+    batch: BagBatch,
+    weighting: str = "equal",
+    logsumexp: Tensor | None = None,
+    *,
+    term: str = "mean",
+) -> tuple[Tensor, Tensor]:
+    """The bag-level loss (Eq. 2-3) and, detached, a KL divergence of the proportions, which is 0 when perfect.
+
+    Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances. ``term``
+    is one of ``BAG_TERMS``.
     """
     num_bags = len(batch.proportions)
     log_mean = log_mean_probability(log_p, batch.bag_index, num_bags, logsumexp)
     proportions = torch.where(batch.is_labelled[:, None], batch.proportions.to(log_mean.dtype), 0.0)
-    loss = proportion_loss(proportions, log_mean)
+    if batch.observed is not None:
+        proportions, log_mean = with_rest(proportions, log_mean, batch.observed)
+    loss = BAG_TERMS[term](log_p, batch, proportions, log_mean)
     if weighting == "size":
         total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_labelled_instances
     else:

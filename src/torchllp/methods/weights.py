@@ -41,6 +41,7 @@ def dual_entropy_weights(
         beta_bag=auto_beta(sizes) if isinstance(beta_bag, str) else beta_bag,
         beta_instance=auto_beta(num_classes) if isinstance(beta_instance, str) else beta_instance,
         is_labelled=batch.is_labelled,
+        observed=batch.observed,
         logsumexp=logsumexp,
     )
 
@@ -52,11 +53,16 @@ def known_bags(batch: BagBatch) -> Tensor:
 
 @torch.no_grad()
 def supported_weights(label: Tensor, batch: BagBatch, share: float) -> Tensor:
-    """FLMm's: 1 where more than ``share`` of the bag is of the label's class, and at least as much is predicted so."""
+    """FLMm's: 1 where more than ``share`` of the bag is of the label's class, and at least as much is predicted so.
+
+    A class that was not observed supports no label.
+    """
     num_bags, num_classes = batch.proportions.shape
     predicted = bag_mean(one_hot(label, num_classes).to(batch.proportions.dtype), batch.bag_index, num_bags)
     # Less a little: 9 of 300 are 0.03 of them, whatever the rounding.
     is_supported = (batch.proportions > share) & (predicted >= share * (1 - 1e-6)) & batch.is_labelled[:, None]
+    if batch.observed is not None:
+        is_supported &= batch.observed
     return is_supported[batch.bag_index, label].to(batch.proportions.dtype)
 
 
