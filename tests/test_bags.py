@@ -241,3 +241,52 @@ def test_bags_cannot_be_changed_and_leave_the_callers_arrays_alone() -> None:
     assert bags.bag_of.tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="read-only"):
         bags.proportions[0, 0] = 1
+
+
+class TestWithLabels:
+    @settings(deadline=None)
+    @given(seed=st.integers(0, 2**31), num_bags=st.integers(1, 5), num_classes=st.integers(2, 4))
+    def test_nothing_is_lost_and_nothing_is_added(self, seed: int, num_bags: int, num_classes: int) -> None:
+        generator = np.random.default_rng(seed)
+        bag_of = np.concatenate([np.arange(num_bags), generator.integers(-1, num_bags, size=20)])
+        truth = generator.integers(num_classes, size=len(bag_of))
+        names = [str(c) for c in range(num_classes)]
+        bags = Bags.from_labels(bag_of, truth, class_names=names)
+        known = np.where(generator.random(len(bag_of)) < 0.4, truth, -1)
+        more = bags.with_labels(known)
+        single = known >= 0
+        assert (more.sizes[more.bag_of[single]] == 1).all()
+        np.testing.assert_array_equal(more.proportions[more.bag_of[single]].argmax(1), truth[single])
+        for bag in range(num_bags):
+            others = np.flatnonzero(~single & (bag_of == bag))
+            if len(others):
+                assert len({*more.bag_of[others].tolist()}) == 1
+                expected = np.bincount(truth[others], minlength=num_classes) / len(others)
+                np.testing.assert_allclose(more.proportions[more.bag_of[others[0]]], expected, atol=1e-12)
+        assert (more.bag_of[~single & (bag_of < 0)] == -1).all()
+
+    def test_labels_that_contradict_the_bag_are_refused(self) -> None:
+        bags = Bags.from_table(["a", "a", "b"], {"a": [1, 0], "b": [0, 1]}, class_names=["good", "bad"])
+        with pytest.raises(LLPError, match="bag 'a': 1 of its instances are labelled 'bad', and 0 are of that class"):
+            bags.with_labels(np.array([1, -1, -1]))
+        with pytest.raises(LLPError, match="label 2 has no name"):
+            bags.with_labels(np.array([2, -1, -1]))
+        with pytest.raises(LLPError, match="one whole number for each of 3 instances"):
+            bags.with_labels(np.array([0.5, -1, -1]))
+
+    def test_shares_that_were_rounded_are_no_contradiction(self) -> None:
+        bags = Bags.from_table(["a"] * 3, {"a": [0.33, 0.67]})
+        assert bags.with_labels(np.array([0, -1, -1])).proportions[0].tolist() == pytest.approx([0, 1], abs=0.01)
+
+    def test_uncertain_counts_keep_their_noise(self) -> None:
+        bags = Bags.from_table(
+            [0, 0, 0, 1, 1],
+            {0: [2.4, -0.2], 1: [math.nan, 1.3]},
+            values="counts",
+            noise="gaussian",
+            noise_scale={0: 1.0, 1: 2.0},
+        )
+        more = bags.with_labels(np.array([0, -1, -1, -1, -1]))
+        assert more.reported is not None and more.noise is not None
+        np.testing.assert_allclose(more.reported, [[1.4, -0.2], [math.nan, 1.3], [1, 0]])
+        assert more.noise.scale.tolist() == [1, 2, 0] and more.bag_ids.tolist() == [0, 1, 2]

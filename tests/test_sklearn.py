@@ -428,7 +428,7 @@ class TestLabels:
         ("arguments", "message"),
         [
             ({}, "requires y to be passed, but the target y is None"),
-            ({"y": Y, "bags": BAGS}, "bags were given without their proportions"),
+            ({"y": Y, "bags": BAGS}, "bags were given without the proportions of bags"),
             ({"proportions": SHARE}, "give one bag id a row"),
             ({"y": BAGS[1:], "proportions": SHARE}, "299 bag ids for the 300 rows"),
             ({"y": [{}] * 300, "proportions": SHARE}, "row 0 has the bag id {}, which is not hashable"),

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
-from torchllp import LLPClassifier
+from torchllp import LLPClassifier, LLPError
 from torchllp.metrics import calibration_error
 
 DIGITS = load_digits()
@@ -74,3 +75,43 @@ def test_files_keep_the_calibration(fitted: LLPClassifier, tmp_path: Path) -> No
 def test_a_training_that_learns_nothing_is_said_so() -> None:
     with pytest.warns(ConvergenceWarning, match="over-smoothed.*try a larger learning rate"):
         LLPClassifier("dllp", epochs=6, lr=1e-9, random_state=0).fit(X[TRAIN], BAGS[TRAIN], SHARES)
+
+
+class TestAFewLabels:
+    def test_they_help(self) -> None:
+        """Bags that say nothing, all of the same shares: what is learnt comes from the labels."""
+        y = (Y < 5).astype(int)
+        alike = np.empty(len(y), dtype=int)
+        for c in (0, 1):
+            alike[np.flatnonzero(y == c)] = np.arange((y == c).sum()) % 40
+        shares = {bag: y[alike == bag].mean() for bag in range(40)}
+        assert np.ptp([*shares.values()]) < 0.03
+        labels = np.where(np.arange(len(y)) % 12 == 0, y.astype(object), None)
+        classifier = LLPClassifier("dllp", epochs=15, lr=3e-3, random_state=0, threads=1)
+        with pytest.warns(ConvergenceWarning, match="over-smoothed"):
+            without = classifier.fit(X, alike, shares).score(X, y)
+        assert classifier.fit(X, alike, shares, labels=labels).score(X, y) > max(0.9, without + 0.1)
+
+    def test_missing_ones_of_any_kind(self) -> None:
+        some = np.where(np.arange(len(Y)) % 20 == 0, Y, -1)
+        kinds = [
+            [None if c < 0 else c for c in some.tolist()],
+            np.where(some < 0, np.nan, some),
+            pd.Series(some, dtype="Int64").where(some >= 0),
+        ]
+        classifier = LLPClassifier("dllp", epochs=1, random_state=0, threads=1)
+        every = {bag: np.bincount(Y[bag == BAGS], minlength=10) / np.sum(bag == BAGS) for bag in np.unique(BAGS)}
+        first, *others = [classifier.fit(X, BAGS, every, labels=kind).predict_proba(X[:9]) for kind in kinds]
+        for other in others:
+            np.testing.assert_array_equal(other, first)
+        assert not np.array_equal(classifier.fit(X, BAGS, every).predict_proba(X[:9]), first)
+
+    def test_wrong_ones_are_told(self) -> None:
+        every = {bag: np.bincount(Y[bag == BAGS], minlength=10) / np.sum(bag == BAGS) for bag in np.unique(BAGS)}
+        classifier = LLPClassifier("dllp", epochs=1)
+        with pytest.raises(LLPError, match="labels, row 1: 'seven' is none of the classes 0, 1"):
+            classifier.fit(X, BAGS, every, labels=[None, "seven"] + [None] * (len(X) - 2))
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            classifier.fit(X, BAGS, every, labels=[1])
+        with pytest.raises(LLPError, match="labels of some rows were given without the proportions"):
+            classifier.fit(X, Y, labels=Y)

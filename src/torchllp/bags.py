@@ -362,6 +362,61 @@ class Bags:
         held_out = np.sort(np.random.default_rng(seed_of("held out", seed)).permutation(labelled)[:num_bags])
         return self.select(np.setdiff1d(np.arange(len(self)), held_out)), self.select(held_out)
 
+    def with_labels(self, labels: np.ndarray) -> "Bags":
+        """These bags, and what is known of single instances: ``labels [N]`` are their classes, -1 where unknown.
+
+        An instance with a label becomes a bag of its own, of which the proportions are the label: the loss of a bag of
+        one is the supervised one. The bag that it was in keeps the other instances, and the counts that are left.
+
+        >>> bags = Bags.from_labels(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 0]))
+        >>> more = bags.with_labels(np.array([0, -1, -1, 1, 0]))
+        >>> more.bag_of, more.proportions
+        (array([1, 0, 0, 2, 3]), array([[0.5, 0.5],
+               [1. , 0. ],
+               [0. , 1. ],
+               [1. , 0. ]]))
+        """
+        labels = np.asarray(labels)
+        if labels.shape != self.bag_of.shape or not np.issubdtype(labels.dtype, np.integer):
+            raise LLPError(f"labels must be one whole number for each of {len(self.bag_of)} instances, -1 if unknown")
+        if (labels >= self.num_classes).any():
+            raise LLPError(f"label {labels.max()} has no name: there are {self.num_classes} classes")
+        single = np.flatnonzero(labels >= 0)
+        inside = single[self.bag_of[single] >= 0]
+        taken = np.zeros(self.proportions.shape)
+        np.add.at(taken, (self.bag_of[inside], labels[inside]), 1)
+        sizes = self.sizes - taken.sum(1)
+        left = np.where(self.is_labelled[:, None], (self.counts if self.reported is None else self.reported) - taken, 0)
+        is_exact = self.is_labelled if self.noise is None else self.is_labelled & self.noise.is_exact
+        for row, c in np.argwhere((left <= -0.5) & is_exact[:, None])[:1]:  # half an instance: shares may be rounded
+            raise LLPError(
+                f"bag {_show(self.bag_ids[row])}: {taken[row, c]:.0f} of its instances are labelled "
+                f"{self.class_names[c]!r}, and {left[row, c] + taken[row, c]:g} are of that class"
+            )
+        left[is_exact] = left[is_exact].clip(min=0)
+        rest = np.flatnonzero(sizes > 0)
+        bag_of = np.full(len(self) + 1, -1)  # the last place serves the -1 of instances in no bag
+        bag_of[rest] = np.arange(len(rest))
+        bag_of = bag_of[self.bag_of]
+        bag_of[single] = len(rest) + np.arange(len(single))
+        of_single = np.eye(self.num_classes)[labels[single]]
+        shares = _on_simplex(left[rest] / sizes[rest, None]) * self.is_labelled[rest, None]
+        whole_numbers = self.bag_ids.dtype.kind == "i"
+        ids = self.bag_ids.max() + 1 + np.arange(len(single)) if whole_numbers else [f"instance {i}" for i in single]
+        noise = self.noise
+        if noise is not None:
+            scale = np.concatenate([noise.scale[rest], np.full(len(single), exact_scale(noise.kind))])
+            noise = Noise(noise.kind, scale)
+        return Bags(
+            bag_of=bag_of,
+            bag_ids=np.concatenate([self.bag_ids[rest], np.array(ids, dtype=self.bag_ids.dtype.kind)]),
+            proportions=np.concatenate([shares, of_single]),
+            is_labelled=np.concatenate([self.is_labelled[rest], np.ones(len(single), dtype=bool)]),
+            class_names=self.class_names,
+            reported=None if self.reported is None else np.concatenate([left[rest], of_single]),
+            noise=noise,
+        )
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of all that these bags say; equal exactly when they say the same."""

@@ -166,7 +166,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.categorical = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, proportions: Any = None, *, bags: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, proportions: Any = None, *, bags: Any = None, labels: Any = None) -> Self:
         """Fit to bags and their proportions, or to labels.
 
         With ``proportions``, ``y`` (or ``bags``, and then ``y`` is not looked at) has one bag id a row: numbers,
@@ -176,19 +176,23 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         second of two classes; a frame with a column a class, whose ids are its index or the column that is called like
         that of ``y`` or ``"bag"``; :class:`~torchllp.Bags`; or an array in sorted order of the ids. Whole numbers that
         do not sum to 1 are counts; NaN is a class that was not observed. Bags without a row in ``X`` are left out.
+
+        ``labels`` are the classes of the few rows of which they are known, with None or NaN for all others: a row
+        with a label is learnt from by itself, and its bag by what is left.
         """
         if y is None and proportions is None:
             raise LLPError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: labels, or bag ids together "
                 "with proportions"
             )
-        if bags is not None and proportions is None:
-            raise LLPError("bags were given without their proportions")
+        if (bags is not None or labels is not None) and proportions is None:
+            what = "bags" if bags is not None else "labels of some rows"
+            raise LLPError(f"{what} were given without the proportions of bags")
         X = self._checked(X, reset=True)
         reader, inputs = Images.fit(X) if are_images(X) else Rows.fit(X, plain(self.categorical_features) or ())
-        known, classes, labels = self._supervision(y, proportions, bags, len(inputs))
+        known, classes, targets = self._supervision(y, proportions, bags, len(inputs))
         class_names = [str(c) for c in classes]
-        data = reader.dataset(Instances(inputs, labels), class_names, flip=self.flip)
+        data = reader.dataset(Instances(inputs, targets), class_names, flip=self.flip)
         for warning in () if data.encoder is None else data.encoder.warnings:
             log.warning(warning)
 
@@ -197,6 +201,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         train_bags, held_out = known.hold_out(
             num_held_out(config.data.held_out, int(known.is_labelled.sum())), config.seed
         )
+        if labels is not None:
+            train_bags = train_bags.with_labels(self._known_labels(labels, classes, held_out, len(inputs)))
         with seeded("first weights", config.seed):
             model = self._new_model(len(classes), reader)
         outcome = train(
@@ -377,6 +383,24 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             )
         names = [str(c) for c in classes]
         return Bags.from_labels(np.arange(num_rows), labels, class_names=names), classes, torch.from_numpy(labels)
+
+    def _known_labels(
+        self, labels: Any, classes: Sequence[Any] | np.ndarray, held_out: Bags | None, num_rows: int
+    ) -> np.ndarray:
+        """Labels as places in ``classes``, -1 where one is missing or its row is held out."""
+        values = as_array(labels)
+        values = values.tolist() if hasattr(values, "tolist") else list(values)
+        check_consistent_length(np.empty(num_rows), values)
+        place = {c: i for i, c in enumerate(plain(classes))}
+        found = np.full(num_rows, -1)
+        for row, value in enumerate(values):
+            if value is None or type(value).__name__ == "NAType" or value != value:  # pandas' NA; NaN
+                continue
+            if value not in place:
+                names = ", ".join(map(repr, place))
+                raise LLPError(f"labels, row {row}: {value!r} is none of the classes {names}")
+            found[row] = place[value]
+        return found if held_out is None else np.where(held_out.bag_of >= 0, -1, found)
 
     def _bags(
         self, bags: Any, proportions: Any, num_rows: int, classes: Sequence[Any] | None
