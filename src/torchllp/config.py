@@ -64,7 +64,7 @@ class OwnInstances(Section):
     bag_column: tuple[str, ...] = ("bag",)
     """Column with the bag's id, in both tables; repeat it if several columns together are the id."""
     label_column: str | None = None
-    """Column with an instance's class; makes bags and evaluates, and trains nothing but `supervised`."""
+    """Column with an instance's class; makes bags and evaluates, and trains `supervised` alone, or --learn-labels."""
     id_column: tuple[str, ...] = ()
     """Column that is no feature, to be kept in the predictions; can be repeated."""
     feature_column: tuple[str, ...] = ()
@@ -101,6 +101,8 @@ class OwnConfig(OwnInstances):
     """What the numbers of the bag table are. Default: found out."""
     normalize: bool = False
     """Rescale bags whose classes do not sum to what they should, instead of refusing them."""
+    learn_labels: bool = False
+    """Learn from the classes in --label-column too, where an instance has one."""
     unlabelled: Literal["keep", "drop"] | None = None
     """What to do with instances whose bag is not in the bag table. Default: refuse."""
     bag_noise: NoiseKind | None = None

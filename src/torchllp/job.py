@@ -96,7 +96,7 @@ class Job:
         begun = run.checkpoint_file.is_file()
         job = cls.prepare(run.config, bags_of(run), first_weights=not begun, progress=progress)
         if run.data_file.is_file():
-            check_inputs(run, job.data, labels=job.method.uses_labels)
+            check_inputs(run, job.data, labels=job.method.uses_labels or run.config.own.learn_labels)
         if begun and run.config.freeze:
             run.load_frozen(job.model)
         return job
@@ -108,6 +108,8 @@ class Job:
     def log(self) -> None:
         """Say what is trained on, and what a user should know of it."""
         log.info("%s on %s: %r", self.config.method.name, self.data.name, self.bags)
+        if self.config.own.learn_labels:
+            log.info("%d instances are learnt from by their label", (self.train_bags.sizes == 1).sum())
         log_data(self.data)
         if self.data.test is self.data.train and not self.method.uses_labels:
             log.info(

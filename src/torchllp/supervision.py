@@ -49,7 +49,15 @@ def load_supervision(
     if source is not None:
         _check_same_rows(source, bags, data, ids)
     num_bags = num_held_out(config.data.held_out, int(bags.is_labelled.sum()))
-    return data, bags, *bags.hold_out(num_bags, config.seed)
+    train_bags, held_out = bags.hold_out(num_bags, config.seed)
+    if config.own.learn_labels:
+        if data.train.labels is None:
+            raise LLPError(f"{data.name}: there are no classes to learn from: name their column by --label-column")
+        labels = data.train.labels.numpy()
+        train_bags = train_bags.with_labels(labels if held_out is None else np.where(held_out.bag_of < 0, labels, -1))
+        if data.test is data.train:  # what is learnt by heart is no test
+            data = replace(data, test=None)
+    return data, bags, train_bags, held_out
 
 
 def load_instances(config: Config, progress: Progress | None = None) -> Dataset:

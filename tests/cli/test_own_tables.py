@@ -1,6 +1,7 @@
 """Training on the user's own tables. What takes long runs once, in a process of its own."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -187,3 +188,19 @@ def test_what_was_said_in_a_file_can_be_added_to_by_flags(work: Work, tmp_path: 
     result = here("train", "--config", config, *OURS, "--unlabelled", "drop", *SHORT, "--run", tmp_path / "run")
     assert result.returncode == 0, result.stderr
     assert here("train", "--config", config, "--dataset", "digits", "--run", tmp_path / "x").returncode == 2
+
+
+def test_a_few_labels_are_learnt_from(work: Work, tmp_path: Path) -> None:
+    """They are not tested on: what is learnt by heart is no test."""
+    some = {**ROWS, "y": [label if row % 10 == 0 else None for row, label in enumerate(ROWS["y"])]}
+    write(tmp_path / "rows.csv", some)
+    write(tmp_path / "bags.csv", BAGS)
+    flags = ["--instances", "rows.csv", "--bags", "bags.csv", *OURS, "--epochs", "2", *RECIPE]
+    result = llp("train", *flags, "--learn-labels", "--run", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    run = Run.open(tmp_path / "run")
+    assert run.summary["accuracy"] == {} and run.summary["num_held_out"] == 4
+    said = re.search(r"(\d+) instances are learnt from by their label", result.stdout)
+    assert said is not None and 25 <= int(said[1]) < 40  # of forty, some are in the four bags that are held out
+    wrong = llp("train", "--instances", "rows.csv", "--bags", "bags.csv", "--learn-labels", cwd=tmp_path)
+    assert wrong.returncode == 2 and "--learn-labels learns from a column with classes" in wrong.stderr

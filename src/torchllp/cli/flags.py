@@ -32,6 +32,8 @@ def _conditions(config: Config, section: str, name: str, needs_bags: bool) -> It
     of_table = ("class_column", "size_column", "bag_values", "normalize", "unlabelled")
     if name in of_table or name.startswith("bag_noise"):
         yield has_table, "is about a table of bags: give it by --bags"
+    if name == "learn_labels":
+        yield own.label_column is not None, "learns from a column with classes: name it by --label-column"
     if name in ("bag_noise_scale", "bag_noise_column"):
         yield own.bag_noise is not None, "is the scale of a noise: say which by --bag-noise"
     if name == "normalize":
