@@ -77,18 +77,35 @@ def test_the_story_of_your_own_data_is_true(tmp_path: Path, monkeypatch: pytest.
     assert len((tmp_path / "samples-classified-by-bag.csv").read_text().splitlines()) == 41
 
 
-def test_the_bank_campaign_runs(tmp_path: Path) -> None:
+def run_with_data(name: str, folder: Path) -> str:
     if "TORCHLLP_DATA" not in os.environ:
         pytest.skip("TORCHLLP_DATA does not say where data is")
-    script = ROOT / "examples" / "bank_campaign.py"
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    script = ROOT / "examples" / f"{name}.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=folder, timeout=600)
     assert result.returncode == 0, result.stderr
-    found = re.search(r"later customers: ([\d.]+)\nto call .* reaches ([\d.]+)%", result.stdout)
+    return result.stdout
+
+
+def test_the_bank_campaign_runs(tmp_path: Path) -> None:
+    shown = run_with_data("bank_campaign", tmp_path)
+    found = re.search(r"later customers: ([\d.]+)\nto call .* reaches ([\d.]+)%", shown)
     assert found is not None and float(found[1]) > 0.7 and float(found[2]) > 30
 
 
-def test_the_bank_campaign_says_what_it_lacks(tmp_path: Path) -> None:
-    script = ROOT / "examples" / "bank_campaign.py"
+def test_the_election_is_read_better_than_by_regression(tmp_path: Path) -> None:
+    found = re.search(r"^mean error +([\d.]+)% +([\d.]+)%$", run_with_data("election", tmp_path), re.MULTILINE)
+    assert found is not None and float(found[1]) < 10 < float(found[2])
+
+
+def test_the_noise_of_advertising_is_seen_through(tmp_path: Path) -> None:
+    shown = run_with_data("ads", tmp_path)
+    _, at_their_word, as_they_are = re.findall(r"counts.* ([\d.]+) +([\d.]+)$", shown, re.MULTILINE)
+    assert float(as_they_are[0]) < float(at_their_word[0]) and float(as_they_are[1]) > 0.75
+
+
+@pytest.mark.parametrize("name", ["bank_campaign", "election", "ads"])
+def test_stories_say_what_they_lack(name: str, tmp_path: Path) -> None:
+    script = ROOT / "examples" / f"{name}.py"
     command = [sys.executable, script, "--data-dir", tmp_path]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert result.returncode == 0 and result.stdout.startswith("skipped: there is no ")
