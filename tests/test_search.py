@@ -1,5 +1,6 @@
 """Choosing without labels in Python: folds of whole bags, and a search that is judged by them."""
 
+import math
 import pickle
 from collections import Counter
 from itertools import combinations
@@ -326,3 +327,18 @@ class TestLLPSearchCV:
     def test_another_splitter(self) -> None:
         search = LLPSearchCV(quick(lr=1e-2), {"epochs": [1]}, cv=GroupKFold(4)).fit(X, BAGS, SHARE)
         assert search.n_splits_ == 4
+
+
+def test_uncertain_bags_are_searched_by_as_what_they_are() -> None:
+    generator = np.random.default_rng(0)
+    bags = np.arange(240) // 12
+    y = (generator.random(240) < generator.random(20)[bags]).astype(int)
+    x = generator.normal(size=(240, 2)) + 3 * y[:, None]
+    counts = {bag: [12 - y[bags == bag].sum() + 1, y[bags == bag].sum() - 1] for bag in range(20)}  # some are below 0
+    counts[3] = [math.nan, counts[3][1]]
+    noisy = LLPClassifier("dllp", epochs=40, bag_noise="laplace", bag_noise_scale=1.0, random_state=0, threads=1)
+    search = LLPSearchCV(noisy, {"lr": [1e-6, 1e-2]}, cv=2, scoring="count_score", random_state=0)
+    assert search.fit(x, bags, counts).best_params_ == {"lr": 1e-2}
+    frame = pd.DataFrame.from_dict(counts, orient="index", columns=["no", "yes"])
+    with pytest.raises(LLPError, match="searched by as a mapping"):
+        search.fit(x, bags, frame)

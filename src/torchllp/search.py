@@ -144,12 +144,19 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             classes=classifier.classes,
             normalize=classifier.normalize,
             unlabelled=classifier.unlabelled,
+            noise=classifier.bag_noise,
+            noise_scale=classifier.bag_noise_scale,
         )
         own = [None if bag < 0 else known.bag_ids[bag] for bag in known.bag_of]  # of Bags, which need no others
         ids = own if bags is None else ids_of_rows(bags)
         is_judge = np.append(known.is_labelled, False)[known.bag_of]
-        shares = [dict(zip(classes, row, strict=True)) for row in known.proportions.tolist()]
-        whole = _Whole({ids[row]: shares[known.bag_of[row]] for row in np.flatnonzero(is_judge)})
+        if known.reported is None:
+            shares = [dict(zip(classes, row, strict=True)) for row in known.proportions.tolist()]
+            whole = _Whole({ids[row]: shares[known.bag_of[row]] for row in np.flatnonzero(is_judge)})
+        elif isinstance(proportions, Mapping):
+            whole = _Whole(proportions)  # as it is: noise is in its unit
+        else:
+            raise LLPError("bags that are uncertain are searched by as a mapping from bag id to one number a class")
         search = self._search(self._folds(ids, is_judge), _BagScorer(whole, self.scoring))
         with config_context(enable_metadata_routing=False):
             search.fit(X, ids, **{f"{steps}proportions": whole})
