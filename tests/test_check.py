@@ -1,3 +1,4 @@
+import math
 import tracemalloc
 
 import numpy as np
@@ -129,3 +130,15 @@ def test_identical_instances_are_found_in_little_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < inputs.nbytes / 5
+
+
+def test_uncertain_bags_are_said_to_be() -> None:
+    ids, table = ["a", "a", "b", "b", "c"], {"a": [1.0, -1.0], "b": [math.nan, 2.0], "c": [1.0, 0.0]}
+    scale = {"a": 2.0, "b": 3.0, "c": 0.0}
+    bags = Bags.from_table(ids, table, values="counts", noise="gaussian", noise_scale=scale)
+    findings = found(bags)
+    assert findings["bags with a class that was not observed"].value == "1"
+    assert findings["noise of the counts"].value == "gaussian, scale 2 to 3"
+    assert findings["noise of the counts"].meaning.startswith("in 2 bags: ")
+    exact = found(Bags.from_table(ids, {"a": [1, 0], "b": [0, 1], "c": [1, 0]}))
+    assert not exact.keys() & {"noise of the counts", "bags with a class that was not observed"}

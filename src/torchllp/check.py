@@ -59,6 +59,16 @@ def _sizes(bags: Bags) -> Iterator[Finding]:
         yield Finding(
             "bags without proportions", f"{len(bags) - known:,}", f"{share:.1%} of the instances have no bag-level loss"
         )
+    lacking = int((~bags.observed).any(1).sum())
+    if lacking:
+        meaning = "what they leave over is known of these classes together only"
+        yield Finding("bags with a class that was not observed", f"{lacking:,}", meaning)
+    if bags.noise is not None:
+        noisy = ~bags.noise.is_exact & bags.is_labelled
+        low, high = bags.noise.scale[noisy].min(initial=np.inf), bags.noise.scale[noisy].max(initial=0)
+        value = f"{bags.noise.kind}, scale {low:g}" + (f" to {high:g}" if high > low else "")
+        meaning = f"in {noisy.sum():,} bags: bag_term=count sums over all counts that may be behind a report"
+        yield Finding("noise of the counts", value if noisy.any() else "none", meaning)
     left = int((bags.bag_of < 0).sum())
     if left:
         yield Finding("instances in no bag", f"{left:,}", "they are not trained on")
