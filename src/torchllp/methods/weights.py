@@ -26,20 +26,23 @@ def dual_entropy_weights(
     label: Tensor,
     batch: BagBatch,
     *,
-    beta_bag: Beta,
-    beta_instance: Beta,
+    beta_bag: Beta | Tensor,
+    beta_instance: Beta | Tensor,
     logsumexp: Tensor | None = None,
 ) -> Tensor:
     """AHIL's: the weight of the label's class in its bag times that of the instance (Eq. 6-10); None leaves one out."""
-    sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)[:, None]
-    num_classes = log_p.new_full((), log_p.shape[1])
+    if isinstance(beta_bag, str):
+        sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
+        beta_bag = auto_beta(sizes[:, None])
+    if isinstance(beta_instance, str):
+        beta_instance = auto_beta(log_p.new_full((), log_p.shape[1]))
     return dual_entropy_weight(
         log_p,
         label,
         batch.bag_index,
         batch.proportions,
-        beta_bag=auto_beta(sizes) if isinstance(beta_bag, str) else beta_bag,
-        beta_instance=auto_beta(num_classes) if isinstance(beta_instance, str) else beta_instance,
+        beta_bag=beta_bag,
+        beta_instance=beta_instance,
         is_labelled=batch.is_labelled,
         observed=batch.observed,
         logsumexp=logsumexp,
