@@ -357,7 +357,7 @@ class TestProportions:
             (BOTH | {3: [0.5, 0.2]}, "bag '3': the classes sum to 0.7 instead of 1"),
             (BOTH | {3: [1.5, -0.5]}, "bag '3': class '1' is -0.5: negative"),
             (BOTH | {3: [0.5, 0.2, 0.3]}, "bag '3' has 3 numbers in the bag table and the first bag 2"),
-            (SHARE | {3: float("nan")}, "bag '3': class '0' is nan"),
+            (SHARE | {3: float("nan")}, "1 of the rows' bags are without any class that was observed"),
             (BOTH | {3: "many"}, "bag '3' has 'many'"),
             (BOTH | {3: {"good": 1}}, "bag 0 has .*, and other bags a mapping"),
             (SHARE | {3: "many"}, "bag '3' has 'many' in proportions, which is no number"),
