@@ -364,7 +364,7 @@ class TestProportions:
             (SHARE | {3: 1000}, "bag '3': 1000 of the second class is not from 0 to 1"),
             (dict.fromkeys(SHARE, 1000), r"bag '0': 1000 of the second class is not from 0 to \d+$"),
             (FRAME.assign(bad=0.2), r"bag '0': the classes sum to 0.\d+ instead of 1"),
-            (FRAME.assign(bad=FRAME.bad.where(FRAME.index != 3)), "bag '3': class 'bad' is nan"),
+            (FRAME.assign(good=1.2, bad=np.nan), "bag '0': the observed classes sum to 1.2, more than 1"),
             (COUNTS.drop(index=3), "is in bag 3, which is not in proportions"),
             (COUNTS + 1, r"bag '0': the classes sum to \d+ instead of the bag's \d+ rows"),
             (pd.concat([FRAME, FRAME[:1]]), "bag 0 is there 2 times"),

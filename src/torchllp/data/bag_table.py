@@ -128,7 +128,7 @@ def read_bags(
         numbers = np.stack([rest.clip(min=0) if noise is None else rest, numbers[:, 0]], axis=1)
     if noise is None:
         _check_sums(table, class_columns, numbers, sizes, there, values=values, normalize=normalize)
-    nothing: np.ndarray = np.isnan(numbers).all(axis=1)
+    nothing = np.isnan(numbers).all(1)
     lacking = there & np.isnan(numbers).any(1) & ~nothing
     if lacking.any():
         notes.append(f"{table.name}: in {lacking.sum():,} bags not all classes were observed")
@@ -137,7 +137,7 @@ def read_bags(
     missing = np.setdiff1d(known, ids[~nothing].astype(str)).tolist()
     if missing:
         count = sum(size[bag] for bag in missing)
-        where = f"not in {table.name}" + (", or none of their classes was observed" if nothing[there].any() else "")
+        where = f"not in {table.name}" + (", or none of their classes was observed" if (there & nothing).any() else "")
         what = f"{len(missing):,} bags with {count:,} rows of {rows.name} are {where}"
         if unlabelled is None:
             raise LLPError(f"{what} (first: {missing[0]!r}): say --unlabelled keep or --unlabelled drop")
