@@ -13,8 +13,8 @@ noise (epsilon 0.5, a deviation of 2.8), or rounded to fives. `dllp` is trained 
 
 Everything else is the same: the default network and recipe for tables, but 30 epochs, and a learning rate of 3e-3 for
 the digits, which are few. Held-out bags, reported in the same way, choose the epoch: by `bag_kl` for `mean`, by
-`count_score` for `count`. Two processes of one thread each write `benchmarks/results/noisy_counts.csv` (a row a run) and
-`noisy_counts.md`. Finished runs are kept in `runs/benchmark-noisy-counts`, so that the command goes on where it was
+`count_score` for `count`. Two processes of one thread each write `benchmarks/results/noisy_counts.csv` (a row a run)
+and `noisy_counts.md`. Finished runs are kept in `runs/benchmark-noisy-counts`, so that the command goes on where it was
 stopped; remove that directory to begin anew.
 """
 

@@ -70,7 +70,9 @@ def test_classes_that_were_not_observed(values: str) -> None:
     with pytest.raises(LLPError, match="predict_in_bags needs the share of every class, and class '0' was not obs"):
         classifier.predict_in_bags(X, LOT, table)
     table = {lot: (nan if lot < 5 else counts[1]) for lot, counts in COUNTS.items()}
-    assert quick().fit(X, LOT, table).score(X, Y) > 0.9  # the first five lots are not labelled
+    with pytest.raises(LLPError, match="5 of the rows' bags are without any class that was observed"):
+        quick().fit(X, LOT, table)
+    assert quick(unlabelled="keep").fit(X, LOT, table).score(X, Y) > 0.9
 
 
 def test_classes_in_another_order_keep_their_reports() -> None:

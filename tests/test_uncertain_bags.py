@@ -33,11 +33,15 @@ def test_classes_that_were_not_observed() -> None:
 
 def test_a_bag_of_which_no_class_was_observed_is_not_labelled() -> None:
     table = {"a": [nan, nan], "b": [1, 1], "c": [0, 1]}
-    bags = Bags.from_table(ROWS, table, values="counts")
+    with pytest.raises(LLPError, match=r"1 of the rows' bags are without any class that was observed \(first: 'a'"):
+        Bags.from_table(ROWS, table, values="counts")
+    bags = Bags.from_table(ROWS, table, values="counts", unlabelled="keep")
     assert bags.is_labelled.tolist() == [False, True, True]
     assert bags.reported is None and bags.proportions[0].tolist() == [0, 0]  # all that is known is exact
     assert Bags.from_table(ROWS, table, values="counts", unlabelled="drop").bag_ids.tolist() == ["b", "c"]
-    noisy = Bags.from_table(ROWS, table, values="counts", noise="laplace", noise_scale={"b": 1, "c": 2})
+    noisy = Bags.from_table(
+        ROWS, table, values="counts", unlabelled="keep", noise="laplace", noise_scale={"b": 1, "c": 2}
+    )
     assert noisy.noise is not None and noisy.noise.scale.tolist() == [math.inf, 1, 2]
 
 

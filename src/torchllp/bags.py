@@ -104,8 +104,8 @@ class Bags:
 
         Args:
             bag_ids: one id an instance, all ints or all strings.
-            table: bag id -> one number a class; NaN for one that was not observed. A bag of which no class was is as
-                one that is not labelled.
+            table: bag id -> one number a class; NaN for one that was not observed. A bag of which no class was is like
+                one that is not in the table.
             values: whether the table's numbers are proportions (each row sums to 1) or counts (each row sums to the
                 number of the bag's instances).
             class_names: one name a class; ``"0"``, ``"1"``, ... if left out.
@@ -146,16 +146,16 @@ class Bags:
         known, bag_of = np.unique(ids, return_inverse=True)
         position = {bag: row for row, bag in enumerate(in_table.tolist())}
         rows = np.array([position.get(bag, -1) for bag in known.tolist()])
-        in_table = rows >= 0
-        if not in_table.all() and unlabelled is None:
-            missing = known[~in_table]
+        is_labelled = (rows >= 0) & ~np.isnan(numbers[rows]).all(1)
+        if not is_labelled.all() and unlabelled is None:
+            missing = known[~is_labelled]
+            where = "not in the bag table" if (rows < 0).any() else "without any class that was observed"
             raise LLPError(
-                f"{len(missing)} of the rows' bags are not in the bag table (first: {_show(missing[0])}): "
+                f"{len(missing)} of the rows' bags are {where} (first: {_show(missing[0])}): "
                 "say unlabelled 'keep' or 'drop'"
             )
         for bag in position.keys() - set(known.tolist()):
             raise LLPError(f"bag {_show(bag)} is in the bag table but has no row")
-        is_labelled = in_table & ~np.isnan(numbers[rows]).all(1)
         if unlabelled == "drop":
             new_row = np.where(is_labelled, np.cumsum(is_labelled) - 1, -1)
             bag_of, known, rows = new_row[bag_of], known[is_labelled], rows[is_labelled]

@@ -255,14 +255,14 @@ def test_a_missing_number_is_a_class_that_was_not_observed(missing: float | None
     assert notes == ["bags: the bags are given as proportions", "bags: in 1 bags not all classes were observed"]
     np.testing.assert_array_equal(bags.observed, [[True, False], [True, True], [True, True]])
     np.testing.assert_allclose(bags.proportions, [[0.25, 0.75], [0.5, 0.5], [1, 0]])
-    bags, notes = read({"bag": ["c", "a", "b"], "good": [1, missing, 2], "bad": [0, missing, 0]})
-    assert notes[0] == "bags: the bags are given as counts"
-    assert (
-        notes[1]
-        == "bags: in 1 bags not all classes were observed, in 1 of them none, so that nothing is known of these"
-    )
+    nothing_of_a = {"bag": ["c", "a", "b"], "good": [1, missing, 2], "bad": [0, missing, 0]}
+    said = "1 bags with 3 rows of rows are not in bags, or none of their classes was observed"
+    with pytest.raises(LLPError, match=rf"{said} \(first: 'a'\): say --unlabelled keep or --unlabelled drop"):
+        read(nothing_of_a)
+    bags, notes = read(nothing_of_a, unlabelled="keep")
+    assert notes == ["bags: the bags are given as counts", f"{said}: they are kept without proportions"]
     assert bags.is_labelled.tolist() == [False, True, True]
-    single, _ = read({"bag": ["c", "a", "b"], "ill": [0, missing, 2]})
+    single, _ = read({"bag": ["c", "a", "b"], "ill": [0, missing, 2]}, unlabelled="keep")
     assert single.is_labelled.tolist() == [False, True, True] and single.counts[1].tolist() == [0, 2]
 
 

@@ -128,19 +128,17 @@ def read_bags(
         numbers = np.stack([rest.clip(min=0) if noise is None else rest, numbers[:, 0]], axis=1)
     if noise is None:
         _check_sums(table, class_columns, numbers, sizes, there, values=values, normalize=normalize)
-    unknown = np.isnan(numbers)
-    if unknown[there].any():
-        of_all = int((there & unknown.all(1)).sum())
-        notes.append(
-            f"{table.name}: in {(there & unknown.any(1)).sum():,} bags not all classes were observed"
-            + (f", in {of_all:,} of them none, so that nothing is known of these" if of_all else "")
-        )
+    nothing = np.isnan(numbers).all(1)
+    lacking = there & np.isnan(numbers).any(1) & ~nothing
+    if lacking.any():
+        notes.append(f"{table.name}: in {lacking.sum():,} bags not all classes were observed")
     if noise is not None:
         notes.append(f"{table.name}: the {values} are not exact: {noise}, by {noise_column or noise_scale}")
-    missing = np.setdiff1d(known, ids.astype(str)).tolist()
+    missing = np.setdiff1d(known, ids[~nothing].astype(str)).tolist()
     if missing:
         count = sum(size[bag] for bag in missing)
-        what = f"{len(missing):,} bags with {count:,} rows of {rows.name} are not in {table.name}"
+        where = f"not in {table.name}" + (", or none of their classes was observed" if (there & nothing).any() else "")
+        what = f"{len(missing):,} bags with {count:,} rows of {rows.name} are {where}"
         if unlabelled is None:
             raise LLPError(f"{what} (first: {missing[0]!r}): say --unlabelled keep or --unlabelled drop")
         notes.append(f"{what}: they are {'kept without proportions' if unlabelled == 'keep' else 'dropped'}")
