@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from natural_bags import bank
 from sklearn.datasets import load_digits
+from tables import bank
 
 from torchllp import Bags, Compute, Config, Dataset, create_method, create_model, make_bags, train
 from torchllp.bags import default_held_out
