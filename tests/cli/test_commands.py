@@ -25,7 +25,8 @@ def test_training_ends_with_a_table(demo: tuple[Path, str]) -> None:
     path, output = demo
     lines = output.splitlines()
     header = next(line for line in lines if line.startswith("method"))
-    assert header.split() == ["method", "bag", "size", "last", "epoch", "chosen", "epoch", "oracle", "epoch", "run"]
+    epochs = ["last", "epoch", "chosen", "epoch", "oracle", "epoch"]
+    assert header.split() == ["method", "bag", "size", *epochs, "gap", "run"]
     rows = {line.split()[0]: line.split() for line in lines[lines.index(header) + 1 :] if " % " in line}
     assert rows.keys() == {"ahil", "supervised"}
     for name, run in (("ahil", Run.open(path)), ("supervised", Run.open(path.with_name("demo-supervised")))):
@@ -33,6 +34,7 @@ def test_training_ends_with_a_table(demo: tuple[Path, str]) -> None:
         shown = [f"{100 * accuracy[epoch]:.2f}" for epoch in ("last", "chosen", "oracle")]
         assert rows[name][1] == "16"
         assert [rows[name][i] for i in (2, 4, 6)] == shown
+        assert float(rows[name][8]) == pytest.approx(100 * (accuracy["oracle"] - accuracy["chosen"]), abs=0.01)
     assert sum("epoch " in line and "test/accuracy" in line for line in lines) == 8  # one line an epoch in a pipe
     assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
 

@@ -125,11 +125,12 @@ def test_images_in_colour(runs: Path, tmp_path: Path) -> None:
 
 
 def plainly(run: Path, options: dict[str, Any]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The run's model with the normalisation as its description says, in plain torch."""
+    """The run's model with normalisation and temperature as its description says, in plain torch."""
     opened = Run.open(run)
     data, model = opened.description["data"], opened.load_model(**options)
     mean, std = (torch.tensor(data[name])[:, None, None] for name in ("mean", "std"))
-    return lambda images: model((images / 255 - mean) / std).softmax(1).detach()
+    temperature = opened.description["calibration"]["temperature"]
+    return lambda images: (model((images / 255 - mean) / std) / temperature).softmax(1).detach()
 
 
 def test_torch_export_and_other_weights(runs: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
 
 
 def test_an_unknown_number_gets_the_known_ones() -> None:
-    with pytest.raises(LLPError, match=r"'ahil' has no option 'lambda': it has instance_weight, beta_bag"):
+    with pytest.raises(LLPError, match=r"'ahil' has no option 'lambda': it has instance_weight, beta, beta_bag"):
         create_method("ahil", **{"lambda": 1})
 
 
