@@ -7,7 +7,7 @@ from torchllp.functional.probabilities import entropy
 from torchllp.functional.reductions import bag_entropy, bag_sizes
 
 AUTO_BETA = 0.2
-"""The constant of :func:`auto_beta`, found on data of 2, 10 and 40 classes: see docs/methods/ahil.md."""
+"""The constant of :func:`auto_beta`: with it beta_instance is near the paper's 1 for 10 classes and 5 for 100."""
 
 
 def concentration(entropy_gap: Tensor, beta: float | Tensor) -> Tensor:
