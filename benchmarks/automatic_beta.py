@@ -4,9 +4,8 @@
 
 DIR has Adult (`tabular/`) and Fashion-MNIST; without them nothing is done. The 40 classes are those of Fashion-MNIST
 turned by 0, 90, 180 and 270 degrees. Bags are random, of 32. `--find` tries values of the constant b of `auto` with
-a seed of its own; in bags of equal size `auto` is a pair of fixed betas, so each
-value is tried as these. Writes `benchmarks/results/automatic_beta.csv` (a row a run) and `.md`, with `--find`
-`automatic_beta_search`.
+a seed of its own; in bags of equal size `auto` is a pair of fixed betas, so each value is tried as these. Writes
+`benchmarks/results/automatic_beta.csv` (a row a run) and `.md`, with `--find` `automatic_beta_search`.
 """
 
 import argparse
