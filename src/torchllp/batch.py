@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from torchllp.device import move
 from torchllp.errors import LLPError
+from torchllp.functional import bag_sizes
 
 
 def _identity(x: Tensor) -> Tensor:
@@ -63,15 +65,21 @@ class BagBatch:
     """Sums a tensor over all processes; running statistics are made from sums passed through it."""
 
     def __post_init__(self) -> None:
-        def default(name: str, value: object) -> None:
+        def default(name: str, make: Callable[[], object]) -> None:
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, make())
 
-        default("is_labelled", torch.ones(len(self.proportions), dtype=torch.bool, device=self.proportions.device))
-        default("step_size", len(self.bag_index))
-        default("num_bags", self.is_labelled.sum().clamp(min=1))
-        default("num_instances", len(self.bag_index))
-        default("num_labelled_instances", self.is_labelled[self.bag_index].sum().clamp(min=1))
+        device = self.proportions.device
+        default("is_labelled", lambda: torch.ones(len(self.proportions), dtype=torch.bool, device=device))
+        default("step_size", lambda: len(self.bag_index))
+        default("num_bags", lambda: self.is_labelled.sum().clamp(min=1))
+        default("num_instances", lambda: len(self.bag_index))
+        default("num_labelled_instances", lambda: self.is_labelled[self.bag_index].sum().clamp(min=1))
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """Number of instances of each bag, ``[B]``, float32."""
+        return bag_sizes(self.bag_index, len(self.proportions))
 
     @property
     def observed(self) -> Tensor | None:

@@ -32,6 +32,8 @@ class BatchMaker:
     def make(self, bags: np.ndarray, *, generator: torch.Generator, progress: float) -> tuple[BagBatch, Tensor | None]:
         """The batch of these bags, and the true labels where they exist, for the metrics and not for the method."""
         members, index = self.bags.members_of(bags)
+        sizes = self.bags.sizes[bags]
+        sizes_labelled = sizes[self.bags.is_labelled[bags]]
         rows, bag_rows = self._move(members), self._move(bags)
         inputs = self.train.inputs.index_select(0, rows)
         labels = None if self.train.labels is None else self.train.labels.index_select(0, rows)
@@ -48,12 +50,12 @@ class BatchMaker:
             reported=None if self.reported is None else self.reported.index_select(0, bag_rows),
             noise_kind=None if self.bags.noise is None else self.bags.noise.kind,
             noise_scale=None if self.noise_scale is None else self.noise_scale.index_select(0, bag_rows),
-            largest_bag=int(self.bags.sizes[bags].max()),
+            largest_bag=int(sizes.max()),
             bags=bag_rows,
             labels=labels if self.method.uses_labels else None,
             progress=progress,
             generator=generator,
-            num_bags=max(1, int(self.bags.is_labelled[bags].sum())),
-            num_labelled_instances=max(1, int(self.bags.sizes[bags][self.bags.is_labelled[bags]].sum())),
+            num_bags=max(1, len(sizes_labelled)),
+            num_labelled_instances=max(1, int(sizes_labelled.sum())),
         )
         return batch, labels

@@ -1,10 +1,9 @@
 """The averaged model, which is the one evaluated."""
 
-from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import nn
 
 
 def warmed_up_decay(decay: float, step: int) -> float:
@@ -16,14 +15,31 @@ def warmed_up_decay(decay: float, step: int) -> float:
     return min(decay, (1 + step) / (10 + step))
 
 
-class EMA(AveragedModel):
-    """Exponential moving average of a model's weights; batch-norm statistics are copied as they are."""
+class EMA(nn.Module):
+    """Exponential moving average of a model's weights; batch-norm statistics are copied as they are.
+
+    A few kernels for all weights together: ``torch.optim.swa_utils.AveragedModel`` took a tenth of the step of a small
+    network.
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        def average(averaged: Sequence[Tensor], current: Sequence[Tensor], _: Tensor | int) -> None:
-            # n_averaged lives on the CPU, so reading it does not wait for the device.
-            weight = 1 - warmed_up_decay(decay, int(self.n_averaged) - 1)
-            torch._foreach_lerp_(list(averaged), list(current), weight)
+        super().__init__()
+        self.module = deepcopy(model)
+        self.decay = decay
+        self.num_updates = 0
+        self._weights = list(self.module.parameters()), list(model.parameters())  # to walk over modules takes longer
 
-        super().__init__(model, multi_avg_fn=average)
-        self.n_averaged.fill_(1)  # the first weights are in the average: step 0 averages and does not copy
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take in the weights of the model that this is the average of, after a step."""
+        averaged, current = self._weights
+        torch._foreach_lerp_(averaged, current, 1 - warmed_up_decay(self.decay, self.num_updates))
+        if buffers := list(model.buffers()):
+            torch._foreach_copy_(list(self.module.buffers()), buffers)
+        self.num_updates += 1
+
+    def get_extra_state(self) -> int:
+        return self.num_updates
+
+    def set_extra_state(self, state: int) -> None:
+        self.num_updates = state

@@ -19,9 +19,10 @@ def create_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer
     decayed = [p for p in module.parameters() if id(p) not in without_decay]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": norm, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
+    fused = all(p.device.type in ("cpu", "cuda") for p in module.parameters())  # one kernel for all weights
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=MOMENTUM, nesterov=True)
+        return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=MOMENTUM, nesterov=True, fused=fused)
 
 
 def learning_rate(recipe: Recipe, progress: float) -> float:

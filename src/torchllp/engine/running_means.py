@@ -1,6 +1,7 @@
 """Means over an epoch that stay on the device until they are read."""
 
 import math
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -11,45 +12,47 @@ from torchllp.metrics import effective_number, normalized_entropy
 TRUSTED = 0.5
 """A pseudo-label counts as trusted from this weight on."""
 PER_INSTANCE = ("log_p", "pseudo_labels", "trust")
+OF_KNOWN = ("accuracy", "pseudo_label_accuracy")
+NUM_KNOWN = "instances whose label is known"
 
 
 class RunningMeans:
     """Sums of named values and what they are divided by; nothing waits for the device until they are read."""
 
     def __init__(self, device: torch.device) -> None:
-        self.totals: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor | int] = {}
+        self.totals: dict[tuple[str, ...], Tensor] = {}  # of the steps that had values of these names, side by side
+        self.num_instances: dict[tuple[str, ...], int] = {}
         self.class_totals: Tensor | None = None
         self.first_bad_step = torch.full((), torch.inf, device=device)
         self.num_steps = 0
-
-    def _add(self, name: str, total: Tensor, count: Tensor | int) -> None:
-        total = total.detach().float()
-        self.totals[name] = self.totals[name] + total if name in self.totals else total
-        self.counts[name] = self.counts.get(name, 0) + count
 
     def add_step(self, parts: dict[str, Tensor], num_instances: int, labels: Tensor | None) -> None:
         """Take in what a method returned. ``labels`` are the true ones, for looking at only, where they exist.
 
         A scalar counts once for each of the step's instances, so that a short last step counts for less.
         """
-        for name, value in parts.items():
-            if name not in PER_INSTANCE:
-                self._add(name, value * num_instances, num_instances)
+        scalars = {name: value.detach().float() for name, value in parts.items() if name not in PER_INSTANCE}
+        sums: dict[str, Tensor] = {}
         if "log_p" in parts:
-            self._add("entropy", normalized_entropy(parts["log_p"]).sum(), num_instances)
+            sums["entropy"] = normalized_entropy(parts["log_p"]).sum()
             of_step = parts["log_p"].float().exp().sum(0)
             self.class_totals = of_step if self.class_totals is None else self.class_totals + of_step
         if "trust" in parts:
-            self._add("trust", parts["trust"].sum(), num_instances)
-            self._add("trusted", (parts["trust"] >= TRUSTED).sum(), num_instances)
+            sums["trust"] = parts["trust"].sum()
+            sums["trusted"] = (parts["trust"] >= TRUSTED).sum()
         if labels is not None:
-            num_known = (labels >= 0).sum()
+            sums[NUM_KNOWN] = (labels >= 0).sum()
             if "log_p" in parts:
-                self._add("accuracy", (parts["log_p"].argmax(1) == labels).sum(), num_known)
+                sums["accuracy"] = (parts["log_p"].argmax(1) == labels).sum()
             if "pseudo_labels" in parts:
-                self._add("pseudo_label_accuracy", (parts["pseudo_labels"] == labels).sum(), num_known)
-        bad = torch.where(parts["loss"].detach().isfinite(), torch.inf, float(self.num_steps))
+                sums["pseudo_label_accuracy"] = (parts["pseudo_labels"] == labels).sum()
+        values = torch.stack(list(scalars.values())) * num_instances
+        if sums:
+            values = torch.cat([values, torch.stack([value.float() for value in sums.values()])])
+        names = (*scalars, *sums)
+        self.totals[names] = self.totals[names] + values if names in self.totals else values
+        self.num_instances[names] = self.num_instances.get(names, 0) + num_instances
+        bad = torch.where(scalars["loss"].isfinite(), torch.inf, float(self.num_steps))
         self.first_bad_step = torch.minimum(self.first_bad_step, bad)
         self.num_steps += 1
 
@@ -64,9 +67,14 @@ class RunningMeans:
 
     def read(self) -> dict[str, float]:
         """The means, by name; one without any value (no label is known) is left out. Waits for the device."""
-        totals = torch.stack(list(self.totals.values())).tolist()
-        counts = map(float, self.counts.values())
-        means = {name: total / n for name, total, n in zip(self.totals, totals, counts, strict=True) if n}
+        totals: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
+        for names, values in self.totals.items():
+            of_steps = dict(zip(names, values.tolist(), strict=True))
+            num_known = of_steps.pop(NUM_KNOWN, 0)
+            totals.update(of_steps)
+            counts.update({n: num_known if n in OF_KNOWN else self.num_instances[names] for n in of_steps})
+        means = {name: total / counts[name] for name, total in totals.items() if counts[name]}
         if self.class_totals is not None:
             means["predicted_classes"] = effective_number(self.class_totals).item()
         return means

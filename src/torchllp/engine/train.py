@@ -163,7 +163,7 @@ def train(
                 precision.scaler.step(optimizer)
                 precision.scaler.update()
                 optimizer.zero_grad(set_to_none=True)
-                ema.update_parameters(model)
+                ema.update(model)
 
                 means.add_step(parts, len(batch.bag_index), labels)
                 observer.on_step(epoch, step, len(steps))

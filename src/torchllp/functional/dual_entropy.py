@@ -67,6 +67,7 @@ def dual_entropy_weight(
     is_labelled: Tensor | None = None,
     observed: Tensor | None = None,
     logsumexp: Tensor | None = None,
+    sizes: Tensor | None = None,
 ) -> Tensor:
     """Weight of each instance's pseudo-label, ``[N]``: bag weight of its class times instance weight (Eq. 6).
 
@@ -74,7 +75,7 @@ def dual_entropy_weight(
     the bags. A beta of None switches that factor off (it is then 1, for absent classes too). In bags that are not
     labelled (``is_labelled [B]`` False), and for classes that were not ``observed [B, C]``, there is nothing to
     compare with and the bag factor is 1.
-    ``logsumexp [B, C]`` is the ``bag_logsumexp`` of ``log_p`` where it is at hand.
+    ``logsumexp [B, C]`` is the ``bag_logsumexp`` of ``log_p``, and ``sizes [B]`` the ``bag_sizes``, where at hand.
 
     >>> log_p = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
     >>> bag_index, proportions = torch.tensor([0, 0]), torch.tensor([[0.5, 0.5]])
@@ -84,8 +85,9 @@ def dual_entropy_weight(
     weight = torch.ones_like(log_p[:, 0])
     if beta_bag is not None:
         num_bags = len(proportions)
-        counts = proportions * bag_sizes(bag_index, num_bags, log_p.dtype)[:, None]
-        by_class = bag_weight(bag_entropy(log_p, bag_index, num_bags, logsumexp), counts, beta_bag)
+        sizes = bag_sizes(bag_index, num_bags, log_p.dtype) if sizes is None else sizes.to(log_p.dtype)
+        columns = bag_entropy(log_p, bag_index, num_bags, logsumexp, sizes)
+        by_class = bag_weight(columns, proportions * sizes[:, None], beta_bag)
         if is_labelled is not None:
             by_class = torch.where(is_labelled[:, None], by_class, 1.0)
         if observed is not None:

@@ -6,10 +6,13 @@ from torch import Tensor
 from torchllp.functional.reductions import bag_logsumexp, bag_sizes
 
 
-def log_mean_probability(log_p: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None) -> Tensor:
+def log_mean_probability(
+    log_p: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None, sizes: Tensor | None = None
+) -> Tensor:
     """Log of the mean predicted probability of each class over each bag, ``log p-bar [B, C]`` (Eq. 3).
 
-    ``log_p [N, C]`` are log-probabilities; ``logsumexp [B, C]`` is their ``bag_logsumexp`` where it is at hand.
+    ``log_p [N, C]`` are log-probabilities; ``logsumexp [B, C]`` is their ``bag_logsumexp`` and ``sizes [B]`` the
+    ``bag_sizes``, where they are at hand.
 
     >>> import torch
     >>> log_p = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()
@@ -18,7 +21,8 @@ def log_mean_probability(log_p: Tensor, bag_index: Tensor, num_bags: int, logsum
     """
     if logsumexp is None:
         logsumexp = bag_logsumexp(log_p, bag_index, num_bags)
-    return logsumexp - bag_sizes(bag_index, num_bags, log_p.dtype).log()[:, None]
+    sizes = bag_sizes(bag_index, num_bags, log_p.dtype) if sizes is None else sizes.to(log_p.dtype)
+    return logsumexp - sizes.log()[:, None]
 
 
 def with_rest(proportions: Tensor, log_mean: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,4 +86,4 @@ def proportion_kl(proportions: Tensor, log_mean: Tensor) -> Tensor:
     >>> proportion_kl(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.5, 0.5]]).log())
     tensor([0.])
     """
-    return proportion_loss(proportions, log_mean) + proportions.xlogy(proportions).sum(1)
+    return (proportions.xlogy(proportions) - proportions * log_mean).sum(1)

@@ -62,8 +62,12 @@ def bag_log_normalize(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp
     return log_x - logsumexp.index_select(0, bag_index)
 
 
-def bag_entropy(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None) -> Tensor:
+def bag_entropy(
+    log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None, sizes: Tensor | None = None
+) -> Tensor:
     """Entropy (nats) of each column after normalising it over the bag.
+
+    ``logsumexp`` and ``sizes`` are :func:`bag_logsumexp` and :func:`bag_sizes` of the same input, where at hand.
 
     Summed as ``log M`` less the divergence from the uniform distribution, whose terms are smaller than those of the
     entropy itself: in float32 the largest error for bags of 256 was 0.4 to 0.7 of that of the plain sum. (For bags of
@@ -73,6 +77,7 @@ def bag_entropy(log_x: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tens
     tensor([0.6931, 0.0000])
     """
     log_share = bag_log_normalize(log_x, bag_index, num_bags, logsumexp)
-    log_size = bag_sizes(bag_index, num_bags, log_x.dtype).log().view(-1, *[1] * (log_x.ndim - 1))
+    sizes = bag_sizes(bag_index, num_bags, log_x.dtype) if sizes is None else sizes.to(log_x.dtype)
+    log_size = sizes.log().view(-1, *[1] * (log_x.ndim - 1))
     divergence = log_share.exp() * (log_share + log_size.index_select(0, bag_index))
     return log_size - bag_sum(divergence, bag_index, num_bags)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchllp.batch import BagBatch
-from torchllp.functional import bag_sizes, bag_transport
+from torchllp.functional import bag_transport
 
 
 @torch.no_grad()
@@ -19,5 +19,5 @@ def transported_labels(log_p: Tensor, batch: BagBatch, *, eps: float, rounds: in
 
     A bag whose proportions are not known has its predictions for labels.
     """
-    sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
-    return bag_transport(log_p, batch.bag_index, batch.proportions * sizes[:, None], eps=eps, rounds=rounds)
+    counts = batch.proportions * batch.sizes[:, None]
+    return bag_transport(log_p, batch.bag_index, counts, eps=eps, rounds=rounds)

@@ -8,7 +8,6 @@ from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
 from torchllp.functional import (
-    bag_sizes,
     count_log_probability,
     log_mean_probability,
     noise_variance,
@@ -32,16 +31,15 @@ def mean_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Ten
     loss = proportion_loss(proportions, log_mean)
     if batch.noise_kind is None or batch.noise_scale is None:
         return loss
-    sizes = bag_sizes(batch.bag_index, len(loss), loss.dtype)
     variance = noise_variance(batch.noise_kind, batch.noise_scale.to(loss.dtype))
-    return noise_weight(batch.proportions.to(loss.dtype), sizes, variance, batch.observed) * loss
+    return noise_weight(batch.proportions.to(loss.dtype), batch.sizes.to(loss.dtype), variance, batch.observed) * loss
 
 
 def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
     """Sum over the classes of minus the log-probability of the reported count, each class against all others."""
     counts = batch.reported
     if counts is None:
-        counts = batch.proportions * bag_sizes(batch.bag_index, len(proportions), batch.proportions.dtype)[:, None]
+        counts = batch.proportions * batch.sizes[:, None]
     log_probability = count_log_probability(
         log_p,
         batch.bag_index,
@@ -78,14 +76,13 @@ def bag_term(
     Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances. ``term``
     is one of ``BAG_TERMS``.
     """
-    num_bags = len(batch.proportions)
-    log_mean = log_mean_probability(log_p, batch.bag_index, num_bags, logsumexp)
-    proportions = torch.where(batch.is_labelled[:, None], batch.proportions.to(log_mean.dtype), 0.0)
+    log_mean = log_mean_probability(log_p, batch.bag_index, len(batch.proportions), logsumexp, batch.sizes)
+    proportions = batch.proportions.to(log_mean.dtype)
     if batch.observed is not None:
         proportions, log_mean = with_rest(proportions, log_mean, batch.observed)
     loss = BAG_TERMS[term](log_p, batch, proportions, log_mean)
     if weighting == "size":
-        total = (bag_sizes(batch.bag_index, num_bags, loss.dtype) * loss).sum() / batch.num_labelled_instances
+        total = (batch.sizes * loss).sum() / batch.num_labelled_instances
     else:
         total = loss.sum() / batch.num_bags
     return total, proportion_kl(proportions, log_mean.detach()).sum() / batch.num_bags

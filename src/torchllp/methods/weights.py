@@ -11,7 +11,6 @@ from torchllp.errors import LLPError
 from torchllp.functional import (
     auto_beta,
     bag_mean,
-    bag_sizes,
     dual_entropy_weight,
     truncated_gaussian,
     uniform_alignment,
@@ -32,8 +31,7 @@ def dual_entropy_weights(
 ) -> Tensor:
     """AHIL's: the weight of the label's class in its bag times that of the instance (Eq. 6-10); None leaves one out."""
     if isinstance(beta_bag, str):
-        sizes = bag_sizes(batch.bag_index, len(batch.proportions), log_p.dtype)
-        beta_bag = auto_beta(sizes[:, None])
+        beta_bag = auto_beta(batch.sizes.to(log_p.dtype)[:, None])
     if isinstance(beta_instance, str):
         beta_instance = auto_beta(log_p.new_full((), log_p.shape[1]))
     return dual_entropy_weight(
@@ -46,6 +44,7 @@ def dual_entropy_weights(
         is_labelled=batch.is_labelled,
         observed=batch.observed,
         logsumexp=logsumexp,
+        sizes=batch.sizes,
     )
 
 
