@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right."""
+"""What a user can put right, as an exception."""
 
 
 class LLPError(ValueError):
@@ -6,3 +6,7 @@ class LLPError(ValueError):
 
     The command line prints the message and exits with code 1; everything else is a fault of the library.
     """
+
+
+class ProcessLost(LLPError):
+    """Another process of the same training has gone."""

@@ -27,6 +27,7 @@ from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.alarms import alarms, new_alarms
+from torchllp.engine.distributed import join, together
 from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.frozen import freeze
 from torchllp.engine.precision import pick_device
@@ -37,6 +38,7 @@ from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
 from torchllp.functional.assignment import matching_offsets
+from torchllp.launched import is_first
 from torchllp.methods import METHODS, create_method
 from torchllp.methods.method import Method
 from torchllp.metrics import calibration_error
@@ -146,7 +148,7 @@ class Job:
             outcome = train(self.model, self.method, self.data, self.train_bags, **arguments)
             return outcome, outcome.model
         frozen, features = freeze(self.model, self.data, self.config.compute)
-        if state is None:
+        if state is None and is_first():
             run.save_frozen(frozen)
         with seeded("first weights", self.config.seed):
             head = frozen.new_head()
@@ -216,10 +218,13 @@ def start(
     observer: Observer | None = None,
     kind: type[Job] = Job,
 ) -> Run:
-    """Train by ``config`` into a new run at ``path``."""
+    """Train by ``config`` into a new run at ``path``; of several processes the first one alone writes to it."""
     _check_kind(config, kind)
     config, observer = resolve(config), observer or Observer()
-    job = kind.prepare(config, progress=observer.on_images)  # before anything is written
+    if not join().is_first:
+        together(lambda: kind.prepare(config)).train(Run(path), Observer(), None)
+        return Run(path)
+    job = together(lambda: kind.prepare(config, progress=observer.on_images))  # before anything is written
     run = Run.create(path, config, overwrite=overwrite)
     with run.lock():
         _execute(run, job, observer)
@@ -258,10 +263,14 @@ def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Jo
     """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
     run = Run.open(path)
     _check_kind(run.config, kind)
+    if not join().is_first:
+        if not run.is_finished:
+            together(lambda: kind.of(run)).train(run, Observer(), run.load_checkpoint()[0])
+        return run
     with run.lock():
         if not run.is_finished:
             observer = observer or Observer()
-            _execute(run, kind.of(run, observer.on_images), observer)
+            _execute(run, together(lambda: kind.of(run, observer.on_images)), observer)
     return run
 
 

@@ -14,8 +14,8 @@ import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
 
 from methods.problems import random_bags, share_of, started
-from methods.sync_batch_norm import sync_batch_norm
 from torchllp.batch import BagBatch
+from torchllp.engine.sync_batch_norm import sync_batch_norm
 from torchllp.engine.train import Learner
 from torchllp.methods import create_method
 

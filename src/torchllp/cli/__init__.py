@@ -8,7 +8,8 @@ from typing import Annotated, Any, Never
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts import ValidationError as CycloptsValidationError
 
-from torchllp.errors import LLPError
+from torchllp.errors import LLPError, ProcessLost
+from torchllp.launched import is_first
 
 app = App(
     name="llp",
@@ -59,7 +60,8 @@ def _launch(
     except LLPError as error:
         if debug:
             raise
-        return fail(str(error), code=2 if isinstance(error, Misuse) else 1)
+        code = 2 if isinstance(error, Misuse) else 1
+        return fail(str(error), code, by_everyone=isinstance(error, ProcessLost))  # it may be the first that has gone
     except BrokenPipeError:
         raise
     except OSError as error:  # a path that cannot be read or written
@@ -90,9 +92,10 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, previous)
 
 
-def fail(message: str, code: int = 1) -> int:
-    """Print one line to standard error; the exit code."""
-    print(f"llp: {message}", file=sys.stderr)
+def fail(message: str, code: int = 1, *, by_everyone: bool = False) -> int:
+    """Print one line to standard error, by the first of several processes unless said; the exit code."""
+    if by_everyone or is_first():
+        print(f"llp: {message}", file=sys.stderr)
     return code
 
 

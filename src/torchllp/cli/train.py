@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.training import (
@@ -17,6 +19,7 @@ from torchllp.cli.training import (
 )
 from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe
 from torchllp.errors import LLPError
+from torchllp.launched import is_first
 
 if TYPE_CHECKING:
     from torchllp.run import Run
@@ -29,7 +32,7 @@ def train(
     model: str | None = None,
     model_set: Annotated[list[str] | None, Repeated] = None,
     seed: int | None = None,
-    run: Path | None = None,
+    run: Annotated[Path | None, Parameter(name=["--run", "--run-dir"])] = None,
     init_from: Path | None = None,
     freeze: Annotated[bool, Flag] = False,
     compare: Annotated[list[str] | None, Repeated] = None,
@@ -61,7 +64,8 @@ def train(
     seed
         Decides bags, first weights, order and views. [default: 0]
     run
-        Directory of the run. Default: named by data set, method, bags and seed in runs.
+        Directory of the run (torchrun takes --run for an option of its own: say --run-dir there). Default: named by
+        data set, method, bags and seed in runs.
     init_from
         Run, of `llp train` or `llp pretrain`, whose weights are the first ones; its model is the default.
     freeze
@@ -147,6 +151,8 @@ def _shown(run: "Run", epochs: tuple[str, ...]) -> list[str]:
 
 def _show_results(runs: "list[Run]") -> None:
     """The table of all runs, the curves of the first beside the accuracy of the others, and where they are."""
+    if not is_first():
+        return
     from torchllp.report.curves import save_curves
 
     first, summary = runs[0], runs[0].summary

@@ -11,6 +11,8 @@ from torchllp.cli.console import console
 from torchllp.cli.flags import check_flags
 from torchllp.config import Config, Options, OwnInstances, Section, plain_value, read_toml
 from torchllp.data import BAG_MAKERS
+from torchllp.errors import ProcessLost
+from torchllp.launched import is_first
 from torchllp.presets import TABLE
 from torchllp.presets import preset as find_preset
 
@@ -112,13 +114,14 @@ def train_or_stop(
     from torchllp.run import Run
 
     try:
-        with show_progress() as observer:
+        with show_progress(quiet=not is_first()) as observer:
             if config is None:
                 return job.resume(path, observer=observer, kind=kind or job.Job)
             return job.start(config, path, overwrite=overwrite, observer=observer, kind=kind or job.Job)
     except BaseException as error:
         run = Run(path)
-        stopped = not isinstance(error, Exception)
+        lost = isinstance(error, ProcessLost)
+        stopped = lost or (is_first() and not isinstance(error, Exception))
         if stopped and run.config_file.is_file():
             console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
         raise

@@ -1,5 +1,7 @@
 """From the bags of a step to the BagBatch that a method sees."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from torchllp.bags import Bags
 from torchllp.batch import BagBatch
 from torchllp.data.dataset import Instances
 from torchllp.device import move
+from torchllp.engine.distributed import ALONE, Processes
 from torchllp.methods.method import Method
 from torchllp.views.views import Views
 
@@ -15,8 +18,15 @@ from torchllp.views.views import Views
 class BatchMaker:
     """Whole bags from instances that live on the device, with the views that the method asks for and no others."""
 
-    def __init__(self, train: Instances, bags: Bags, views: Views, method: Method) -> None:
-        self.train, self.bags, self.views, self.method = train, bags, views, method
+    def __init__(
+        self,
+        train: Instances,
+        bags: Bags,
+        views: Views,
+        method: Method,
+        processes: Processes = ALONE,
+    ) -> None:
+        self.train, self.bags, self.views, self.method, self.processes = train, bags, views, method, processes
         self.device = train.inputs.device
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=self.device)
         self.is_labelled = torch.tensor(bags.is_labelled, device=self.device)
@@ -30,17 +40,35 @@ class BatchMaker:
         return move(torch.from_numpy(array), self.device)
 
     def make(self, bags: np.ndarray, *, generator: torch.Generator, progress: float) -> tuple[BagBatch, Tensor | None]:
-        """The batch of these bags, and the true labels where they exist, for the metrics and not for the method."""
-        members, index = self.bags.members_of(bags)
-        sizes = self.bags.sizes[bags]
+        """The batch of these bags, and the true labels where they exist, for the metrics and not for the method.
+
+        Of several processes each gets its share of the bags. Where there are fewer bags than processes, one without a
+        bag does the same work on the smallest of them, so that nobody waits for it, and its loss is divided by
+        infinity.
+        """
+        sizes, num_processes = self.bags.sizes[bags], self.processes.count
         sizes_labelled = sizes[self.bags.is_labelled[bags]]
+        num_bags, num_instances, num_labelled = len(sizes_labelled), int(sizes.sum()), int(sizes_labelled.sum())
+        mine, reduce = self.processes.share(sizes), self.processes.sum
+        is_idle = not len(mine)
+        if is_idle:
+            mine, reduce = np.array([sizes.argmin()]), self._sum_of_others
+        members, index = self.bags.members_of(bags)
+        select = None
+        if num_processes > 1:
+            select = np.flatnonzero(np.isin(index, mine))
+            members, index, bags = members[select], np.searchsorted(mine, index[select]), bags[mine]
         rows, bag_rows = self._move(members), self._move(bags)
         inputs = self.train.inputs.index_select(0, rows)
         labels = None if self.train.labels is None else self.train.labels.index_select(0, rows)
-        weak = self.views.draw_weak(len(members), inputs.shape, generator).to(self.device)
+        step_rows = None if select is None else torch.from_numpy(select)
+
+        drawn = self.views.draw_weak(num_instances, inputs.shape, generator)
+        weak = (drawn if step_rows is None else drawn.select(step_rows)).to(self.device)
         strong = None  # drawn after the weak view, so that every method sees the same weak views
         if "strong" in self.method.views:
-            strong = self.views.draw_strong(len(members), inputs.shape, generator).prepare().to(self.device)
+            drawn = self.views.draw_strong(num_instances, inputs.shape, generator)
+            strong = (drawn if step_rows is None else drawn.select(step_rows)).prepare().to(self.device)
         batch = BagBatch(
             weak=self.views.weak(inputs, weak),
             strong=None if strong is None else self.views.strong(inputs, strong),
@@ -50,12 +78,19 @@ class BatchMaker:
             reported=None if self.reported is None else self.reported.index_select(0, bag_rows),
             noise_kind=None if self.bags.noise is None else self.bags.noise.kind,
             noise_scale=None if self.noise_scale is None else self.noise_scale.index_select(0, bag_rows),
-            largest_bag=int(sizes.max()),
+            largest_bag=int(sizes[mine].max()),
             bags=bag_rows,
             labels=labels if self.method.uses_labels else None,
             progress=progress,
             generator=generator,
-            num_bags=max(1, len(sizes_labelled)),
-            num_labelled_instances=max(1, int(sizes_labelled.sum())),
+            step_rows=step_rows,
+            step_size=num_instances,
+            num_bags=math.inf if is_idle else max(1, num_bags) / num_processes,
+            num_instances=math.inf if is_idle else num_instances / num_processes,
+            num_labelled_instances=math.inf if is_idle else max(1, num_labelled) / num_processes,
+            reduce=reduce,
         )
         return batch, labels
+
+    def _sum_of_others(self, x: Tensor) -> Tensor:
+        return self.processes.sum(torch.zeros_like(x))

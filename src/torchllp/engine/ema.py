@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def warmed_up_decay(decay: float, step: int) -> float:
@@ -27,13 +27,14 @@ class EMA(nn.Module):
         self.module = deepcopy(model)
         self.decay = decay
         self.num_updates = 0
-        self._weights = list(self.module.parameters()), list(model.parameters())  # to walk over modules takes longer
+        # kept, as to walk over the modules takes longer than the update
+        self._averaged: list[Tensor] = list(self.module.parameters())
+        self._current: list[Tensor] = list(model.parameters())
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Take in the weights of the model that this is the average of, after a step."""
-        averaged, current = self._weights
-        torch._foreach_lerp_(averaged, current, 1 - warmed_up_decay(self.decay, self.num_updates))
+        torch._foreach_lerp_(self._averaged, self._current, 1 - warmed_up_decay(self.decay, self.num_updates))
         if buffers := list(model.buffers()):
             torch._foreach_copy_(list(self.module.buffers()), buffers)
         self.num_updates += 1

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchllp.bags import Bags
 from torchllp.calibration import Calibration
 from torchllp.data.dataset import Instances
+from torchllp.engine.distributed import ALONE, Processes
 from torchllp.functional import log_probabilities, whole_counts
 from torchllp.metrics import accuracy, bag_errors, count_score
 from torchllp.views.views import Views
@@ -17,12 +18,21 @@ EVALUATION_BATCH = 1024
 
 
 @torch.no_grad()
-def predict(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+def predict(
+    model: nn.Module,
+    views: Views,
+    inputs: Tensor,
+    rows: Tensor | None = None,
+    processes: Processes = ALONE,
+) -> Tensor:
     """Log-probabilities of raw instances, ``[N, C]``, on the model's device; its mode is left as it was.
 
-    With ``rows``, of those alone; the inputs may be larger than memory.
+    With ``rows``, of those alone; the inputs may be larger than memory. Several ``processes`` share the work.
     """
     was_training, device = model.training, next(model.parameters()).device
+    if processes.count > 1:
+        parts = (torch.arange(len(inputs)) if rows is None else rows).tensor_split(processes.count)
+        return processes.gather(predict(model, views, inputs, parts[processes.rank]), [*map(len, parts)])
     chunks = inputs.split(EVALUATION_BATCH) if rows is None else (inputs[part] for part in rows.split(EVALUATION_BATCH))
     model.eval()
     try:
@@ -64,9 +74,14 @@ class HeldOut:
         self.reports = reported_counts(bags)
         self.prior = torch.tensor(class_prior(trained_on))
 
-    def judge(self, model: nn.Module, views: Views) -> dict[str, Tensor]:
+    def judge(
+        self,
+        model: nn.Module,
+        views: Views,
+        processes: Processes = ALONE,
+    ) -> dict[str, Tensor]:
         """The criteria an epoch can be chosen by, see `metrics`."""
-        log_p = predict(model, views, self.train.inputs, self.members)
+        log_p = predict(model, views, self.train.inputs, self.members, processes)
         on_cpu = log_p.cpu(), self.bag_index.cpu()  # in doubles, which not every device has
         score = count_score(*on_cpu, prior=self.prior, **self.reports)
         return bag_errors(log_p, self.bag_index, self.proportions, self.observed) | {"count_score": score}
@@ -77,11 +92,17 @@ class HeldOut:
         return Calibration.fit(log_p.cpu(), self.bag_index.cpu(), **self.reports)
 
 
-def evaluate(model: nn.Module, views: Views, held_out: HeldOut | None, test: Instances | None) -> dict[str, float]:
+def evaluate(
+    model: nn.Module,
+    views: Views,
+    held_out: HeldOut | None,
+    test: Instances | None,
+    processes: Processes = ALONE,
+) -> dict[str, float]:
     """What held-out bags say, and accuracy where test labels exist, by the name they have in the metrics."""
     metrics: dict[str, Tensor] = {}
     if held_out is not None:
-        metrics |= {f"held_out/{name}": value for name, value in held_out.judge(model, views).items()}
+        metrics |= {f"held_out/{name}": value for name, value in held_out.judge(model, views, processes).items()}
     if test is not None and test.labels is not None and test.is_labelled:
-        metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs), test.labels)
+        metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs, processes=processes), test.labels)
     return {name: value.item() for name, value in metrics.items()}

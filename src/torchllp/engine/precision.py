@@ -6,14 +6,15 @@ from typing import Any
 import torch
 
 from torchllp.errors import LLPError
+from torchllp.launched import is_launched, local_rank
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called ``name``; ``"auto"`` is a GPU if there is one."""
+    """The device called ``name``; ``"auto"`` is a GPU if there is one. Each process of a machine has its own GPU."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{local_rank()}" if is_launched() else "cuda"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

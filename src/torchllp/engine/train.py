@@ -1,5 +1,6 @@
 """The training loop."""
 
+import math
 import time
 from collections.abc import Mapping
 from copy import deepcopy
@@ -16,12 +17,14 @@ from torchllp.data.dataset import Dataset
 from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
 from torchllp.engine.checks import check_epoch, check_fit
+from torchllp.engine.distributed import Processes, noticing_losses, wrap
 from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import HeldOut, evaluate, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learning_rate
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.process import borrowed_process, seeded, set_seed
 from torchllp.engine.running_means import RunningMeans
+from torchllp.engine.sync_batch_norm import sync_batch_norm
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
 from torchllp.metrics import CRITERIA
@@ -108,8 +111,11 @@ def train(
     """Train ``model`` by ``method`` on ``bags`` over the training instances of ``data``.
 
     ``held_out`` bags are never trained on; they choose the epoch. ``views`` are those of the data unless given.
-    ``state`` is what an observer was last given: with
-    it, and the same other arguments, training continues as if it had never stopped.
+    ``state`` is what an observer was last given: with it, and the same other arguments, training continues as if it had
+    never stopped.
+
+    In a process group of torch.distributed every process calls this with the same arguments, does a share of the work,
+    and has the same outcome.
     """
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
@@ -119,13 +125,16 @@ def train(
     check_fit(model, method, data, views, bags, held_out)
     with seeded("first weights of the method", seed):
         method.fit_to(model, views.plain(data.train.inputs[:1]))
-    batches = BatchMaker(data.train, bags, views, method)
+    processes = Processes.current()
+    batches = BatchMaker(data.train, bags, views, method, processes)
     judge = None if held_out is None else HeldOut(held_out, bags, data.train)
 
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
     learner = Learner(model, method.to(device))
     ema = EMA(model, recipe.ema_decay)
+    if compute.sync_batch_norm and processes.count > 1:
+        sync_batch_norm(learner)
     if compute.compile:
         model.compile()  # after the copy: the averaged model, which only evaluates, stays as it is
     optimizer = create_optimizer(learner, recipe)
@@ -138,34 +147,35 @@ def train(
         epochs_done, num_steps, chosen = state["epochs_done"], state["num_steps"], state["chosen"]
         for name, part in stateful.items():
             part.load_state_dict(state[name])
+    parallel = wrap(learner, device, find_unused=not method.learns_classes)  # of a method that leaves the head alone
 
     rows: list[Row] = []
     observer.on_start(epochs_done, recipe.epochs)
-    with borrowed_process(device, compute.threads):
+    with borrowed_process(device, compute.threads), noticing_losses():
         for epoch in range(epochs_done, recipe.epochs):
             started = time.perf_counter()
             method.start_epoch(bags, epoch, seed)
             steps = plan_epoch(
                 bags, recipe.instances_per_step, seed=seed, epoch=epoch, steps_per_epoch=recipe.steps_per_epoch
             )
-            means = RunningMeans(device)
+            means = RunningMeans(device, processes)
             learner.train()
             for step, bags_of_step in enumerate(steps):
                 progress = (epoch + step / len(steps)) / recipe.epochs
                 generator = torch.Generator().manual_seed(seed_of("views and method", seed, epoch, step))
-                set_seed(seed_of("dropout", seed, epoch, step), device)
+                set_seed(seed_of("dropout", seed, epoch, step, processes.rank), device)
                 batch, labels = batches.make(bags_of_step, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
                 with precision.autocast():
-                    parts = learner(batch)
+                    parts = parallel(batch)
                 precision.scaler.scale(parts["loss"]).backward()
                 precision.scaler.step(optimizer)
                 precision.scaler.update()
                 optimizer.zero_grad(set_to_none=True)
                 ema.update(model)
 
-                means.add_step(parts, len(batch.bag_index), labels)
+                means.add_step(parts, batch.step_size, labels, is_idle=math.isinf(batch.num_instances))
                 observer.on_step(epoch, step, len(steps))
             num_steps += len(steps)
             means.check_finite(epoch)
@@ -173,7 +183,8 @@ def train(
             row: Row = {"epoch": epoch + 1, "steps": num_steps, "lr": learning_rate(recipe, progress)}
             row |= {f"train/{name}": value for name, value in means.read().items()}
             for suffix, network in (("", ema.module), ("_raw", model)):
-                measured = evaluate(network, views, judge, data.test)
+                processes.agree_on(network.buffers())  # batch norm has seen other bags on each of them
+                measured = evaluate(network, views, judge, data.test, processes)
                 row |= {name + suffix: value for name, value in measured.items()}
             row["seconds"] = time.perf_counter() - started
             check_epoch(model, row)

@@ -1,4 +1,4 @@
-"""Batch norm over several processes on the CPU, where torch's own is not available."""
+"""Batch norm over several processes. PyTorch's own runs on GPUs alone; this one anywhere."""
 
 import torch
 from torch import Tensor, nn

@@ -1,0 +1,67 @@
+"""`torchrun -m torchllp train`, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchllp.cli import main
+
+TRAINING = ["--model", "mlp", "--bag-size", "40", "--instances-per-step", "120", "--epochs", "16", "--threads", "1"]
+
+
+def torchrun(num_processes: int, *arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    return subprocess.Popen(
+        [*command, "-m", "torchllp", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    file = run / "metrics.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    return [*map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
+
+
+def test_a_killed_process_ends_the_others_and_any_number_goes_on(tmp_path: Path) -> None:
+    assert main(["train", "--run", str(tmp_path / "alone"), *TRAINING]) == 0
+
+    run = tmp_path / "together"
+    training = torchrun(2, "train", "--run-dir", run, *TRAINING)
+    while len(metrics(run)) < 2:
+        assert training.poll() is None, training.communicate()[0]
+        time.sleep(0.02)
+    os.kill(workers_of(training)[-1], signal.SIGKILL)
+    output, _ = training.communicate(timeout=120)
+    assert training.returncode != 0
+    assert "llp: another process of this training has gone" in output
+    assert f"continue by: llp train --resume {run}" in output
+    assert not (run / "summary.json").exists()
+
+    resumed = torchrun(3, "train", "--resume", run)
+    output, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, output
+    assert output.count("Accuracy on the test instances of digits") == 1  # by one process
+    for row, alone in zip(metrics(run), metrics(tmp_path / "alone"), strict=True):
+        expected = {name: value for name, value in alone.items() if name != "seconds"}
+        assert {name: row[name] for name in expected} == pytest.approx(expected, rel=2e-3, abs=3e-3)
+
+
+def test_an_error_is_told_once(tmp_path: Path) -> None:
+    process = torchrun(2, "train", "--run-dir", tmp_path / "run", "--dataset", "svhn", "--data-dir", tmp_path)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output.count("llp: ") == 1
+    assert not (tmp_path / "run").exists()
