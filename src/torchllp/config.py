@@ -168,6 +168,8 @@ class Compute(Section):
     """Memory format of images; faster on most devices."""
     compile: bool = False
     """Compile the model by torch.compile: slower to start, faster to run on a GPU."""
+    chunk_size: PositiveInt | None = None
+    """Instances that go through the network at a time (dllp, ahil), for bags larger than memory. Default: a step's."""
     sync_batch_norm: bool = False
     """Batch norm over the instances of all processes, where there are several: slower, and the same for any number."""
 

@@ -55,7 +55,8 @@ def _outcome(method: str, **options: object):
 def _share_of_a_step(processes: Processes, generator: torch.Generator):
     data, bags = load_dataset("digits"), _bags()
     maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), processes)
-    return maker.make(np.array([3, 20, 5, 8]), generator=generator, progress=0.0)
+    step = maker.make(np.array([3, 20, 5, 8]), generator=generator, progress=0.0)
+    return step.batch, step.labels
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -79,7 +80,7 @@ def test_the_shares_of_a_step_are_the_step(count: int) -> None:
 def test_a_process_without_a_bag_works_for_nothing() -> None:
     data, bags = load_dataset("digits"), _bags()
     maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), Processes(1, 2))
-    batch, _ = maker.make(np.array([0]), generator=torch.Generator().manual_seed(0), progress=0.0)
+    batch = maker.make(np.array([0]), generator=torch.Generator().manual_seed(0), progress=0.0).batch
     assert len(batch.weak) == batch.step_size == 400
     model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
     parts = create_method("ahil")(model, batch)

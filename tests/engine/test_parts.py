@@ -87,7 +87,8 @@ def test_a_batch_has_what_the_method_asks_for_and_no_more() -> None:
     for name, has_strong, has_labels in (("dllp", False, False), ("ahil", True, False), ("supervised", False, True)):
         maker, bags = _digit_batches(name)
         rows = torch.tensor([5, 2, 7]).numpy()
-        batch, labels = maker.make(rows, generator=torch.Generator().manual_seed(0), progress=0.5)
+        step = maker.make(rows, generator=torch.Generator().manual_seed(0), progress=0.5)
+        batch, labels = step.batch, step.labels
         assert batch.weak.shape == (48, 1, 8, 8) and batch.weak.dtype == torch.float32
         assert (batch.strong is not None) == has_strong
         assert (batch.labels is not None) == has_labels
@@ -104,7 +105,7 @@ def test_every_method_sees_the_same_weak_views() -> None:
     for name in ("dllp", "ahil", "supervised"):
         maker, _ = _digit_batches(name)
         views.append(
-            maker.make(torch.arange(4).numpy(), generator=torch.Generator().manual_seed(3), progress=0.0)[0].weak
+            maker.make(torch.arange(4).numpy(), generator=torch.Generator().manual_seed(3), progress=0.0).batch.weak
         )
     assert torch.equal(views[0], views[1]) and torch.equal(views[0], views[2])
 

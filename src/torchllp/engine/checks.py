@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from torchllp.bags import Bags
+from torchllp.config import Compute
 from torchllp.data.dataset import Dataset
 from torchllp.engine.evaluate import predict
 from torchllp.errors import LLPError
@@ -42,6 +43,12 @@ def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bag
     shape = tuple(predict(model, views, data.train.inputs[:1]).shape)
     if shape != (1, num_classes):
         raise LLPError(f"the model's output for one instance has shape {shape} and should have (1, {num_classes})")
+
+
+def check_chunks(method: Method, compute: Compute) -> None:
+    """Raise if a step is to be cut into chunks by a method that needs it whole."""
+    if compute.chunk_size is not None and not method.in_chunks:
+        raise LLPError(f"{type(method).__name__} needs all views of a step together: chunk_size is for dllp and ahil")
 
 
 def check_epoch(model: nn.Module, row: Mapping[str, float]) -> None:

@@ -1,8 +1,7 @@
 """The training loop."""
 
-import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ from torchllp.config import Compute, Recipe
 from torchllp.data.dataset import Dataset
 from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
-from torchllp.engine.checks import check_epoch, check_fit
+from torchllp.engine.checks import check_chunks, check_epoch, check_fit
+from torchllp.engine.chunks import Chunked
 from torchllp.engine.distributed import Processes, noticing_losses, wrap
 from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import HeldOut, evaluate, predict
@@ -57,13 +57,19 @@ class Observer:
 class Learner(nn.Module):
     """Model and method together: what is optimised and saved; only the model is exported."""
 
-    def __init__(self, model: nn.Module, method: Method) -> None:
+    def __init__(self, model: nn.Module, method: Method, chunk_size: int | None = None) -> None:
         super().__init__()
+        self.chunk_size = chunk_size
         self.model = model
         self.method = method
 
-    def forward(self, batch: BagBatch) -> dict[str, Tensor]:
-        return self.method(self.model, batch)
+    def forward(self, batch: BagBatch, view: Callable[[Tensor], Tensor] | None = None) -> dict[str, Tensor]:
+        """What the method makes of the batch; ``view`` is there where the batch names its instances by number."""
+        if view is None:
+            return self.method(self.model, batch)
+        assert self.chunk_size is not None
+        model = Chunked(self.model, view, num_instances=len(batch.bag_index), chunk_size=self.chunk_size)
+        return self.method(model, batch)
 
 
 @dataclass(frozen=True)
@@ -123,15 +129,16 @@ def train(
     views = views or views_of(data, recipe, contrastive=method.contrastive)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
+    check_chunks(method, compute)
     with seeded("first weights of the method", seed):
         method.fit_to(model, views.plain(data.train.inputs[:1]))
     processes = Processes.current()
-    batches = BatchMaker(data.train, bags, views, method, processes)
+    batches = BatchMaker(data.train, bags, views, method, processes, compute.chunk_size)
     judge = None if held_out is None else HeldOut(held_out, bags, data.train)
 
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
-    learner = Learner(model, method.to(device))
+    learner = Learner(model, method.to(device), compute.chunk_size)
     ema = EMA(model, recipe.ema_decay)
     if compute.sync_batch_norm and processes.count > 1:
         sync_batch_norm(learner)
@@ -164,18 +171,18 @@ def train(
                 progress = (epoch + step / len(steps)) / recipe.epochs
                 generator = torch.Generator().manual_seed(seed_of("views and method", seed, epoch, step))
                 set_seed(seed_of("dropout", seed, epoch, step, processes.rank), device)
-                batch, labels = batches.make(bags_of_step, generator=generator, progress=progress)
+                this = batches.make(bags_of_step, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
                 with precision.autocast():
-                    parts = parallel(batch)
+                    parts = parallel(this.batch, this.view)
                 precision.scaler.scale(parts["loss"]).backward()
                 precision.scaler.step(optimizer)
                 precision.scaler.update()
                 optimizer.zero_grad(set_to_none=True)
                 ema.update(model)
 
-                means.add_step(parts, batch.step_size, labels, is_idle=math.isinf(batch.num_instances))
+                means.add_step(parts, this.batch.step_size, this.labels, is_idle=this.is_idle)
                 observer.on_step(epoch, step, len(steps))
             num_steps += len(steps)
             means.check_finite(epoch)

@@ -29,6 +29,7 @@ class AHIL(Method):
     """
 
     views = ("weak", "strong")
+    in_chunks = True
 
     def __init__(
         self,

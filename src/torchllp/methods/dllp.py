@@ -17,6 +17,8 @@ class DLLP(Method):
             are).
     """
 
+    in_chunks = True
+
     def __init__(self, *, bag_weighting: str = "equal", bag_term: str = "mean") -> None:
         super().__init__()
         self.bag_weighting = check_bag_weighting(bag_weighting)

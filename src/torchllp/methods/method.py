@@ -21,6 +21,9 @@ class Method(nn.Module):
     uses_labels: ClassVar[bool] = False
     """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
 
+    in_chunks: ClassVar[bool] = False
+    """Whether a step larger than memory can be trained on: :meth:`forward` calls the model once, on the views alone."""
+
     contrastive: ClassVar[bool] = False
     """Whether the two views of an image are SimCLR's, both of one kind, in place of a weak and a strong one."""
     learns_classes: ClassVar[bool] = True
