@@ -54,6 +54,7 @@ class Run:
             "torch-export": path / "model.pt2",
             "safetensors": path / "exported",
         }
+        self.profile_file = path / "profile.json"
         self.tensorboard_directory = path / "tensorboard"
         self.lock_file = path / ".lock"
 

@@ -37,6 +37,7 @@ def train(
     freeze: Annotated[bool, Flag] = False,
     compare: Annotated[list[str] | None, Repeated] = None,
     overwrite: Annotated[bool, Flag] = False,
+    profile: Annotated[bool, Flag] = False,
     resume: Path | None = None,
     preset: str | None = None,
     config: Path | None = None,
@@ -74,6 +75,8 @@ def train(
         Another method to train by the same recipe on the same bags, for the table; can be repeated.
     overwrite
         Replace the run if it exists.
+    profile
+        Record some steps by PyTorch's profiler, and show what takes their time.
     resume
         Continue this run from its last whole epoch, exactly.
     preset
@@ -109,7 +112,7 @@ def train(
             raise Misuse(f"--compare {name}: that is what is trained already")
         configs[path.with_name(f"{path.name}-{name}")] = other
     _check_all(configs, overwrite=overwrite)
-    runs = [train_or_stop(settings, where, overwrite=overwrite) for where, settings in configs.items()]
+    runs = [train_or_stop(settings, where, overwrite=overwrite, profile=profile) for where, settings in configs.items()]
     _show_results(runs)
 
 

@@ -1,13 +1,14 @@
 """What `llp train`, `llp pretrain` and `llp tune` share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from torchllp.cli import Misuse
-from torchllp.cli.console import console
+from torchllp.cli.console import console, show_table
 from torchllp.cli.flags import check_flags
 from torchllp.config import Config, Options, OwnInstances, Section, plain_value, read_toml
 from torchllp.data import BAG_MAKERS
@@ -17,6 +18,7 @@ from torchllp.presets import TABLE
 from torchllp.presets import preset as find_preset
 
 if TYPE_CHECKING:
+    from torchllp.engine.train import Observer
     from torchllp.job import Job
     from torchllp.run import Run
 
@@ -106,15 +108,23 @@ def options(flag: str, pairs: list[str] | None) -> Options:
 
 
 def train_or_stop(
-    config: Config | None, path: Path, *, overwrite: bool = False, kind: "type[Job] | None" = None
+    config: Config | None,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    kind: "type[Job] | None" = None,
+    profile: bool = False,
 ) -> "Run":
-    """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way."""
+    """Train (or, without a config, continue) one run, and say how to go on if it is stopped on the way.
+
+    With ``profile`` say at the end what took the time of a step.
+    """
     from torchllp import job
     from torchllp.cli.progress import show_progress
     from torchllp.run import Run
 
     try:
-        with show_progress(quiet=not is_first()) as observer:
+        with show_progress(quiet=not is_first()) as observer, _profiled(observer, path, wanted=profile) as observer:
             if config is None:
                 return job.resume(path, observer=observer, kind=kind or job.Job)
             return job.start(config, path, overwrite=overwrite, observer=observer, kind=kind or job.Job)
@@ -125,3 +135,29 @@ def train_or_stop(
         if stopped and run.config_file.is_file():
             console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
         raise
+
+
+@contextmanager
+def _profiled(observer: "Observer", path: Path, *, wanted: bool) -> "Iterator[Observer]":
+    """The observer, or one that also profiles the first process; its findings are shown when the training is over."""
+    from torchllp.engine.profile import PROFILED, SKIPPED, WARM_UP, Profile
+    from torchllp.run import Run
+
+    if not wanted or not is_first():
+        yield observer
+        return
+    file = Run(path).profile_file
+    profile = Profile(observer, file)
+    try:
+        yield profile
+    finally:
+        profile.close()
+    if not profile.costs:
+        console.print(f"no profile: it takes {SKIPPED + WARM_UP + PROFILED} steps", style="yellow")
+        return
+    rows = [
+        (cost.name, f"{100 * cost.share:.1f} %", f"{cost.milliseconds:.2f} ms", f"{cost.calls:.1f}")
+        for cost in profile.costs[:5]
+    ]
+    show_table(["cost", "share", "time a step", "calls a step"], rows, title=f"The largest costs of {PROFILED} steps")
+    console.print(f"profile: {file} (open it in chrome://tracing or Perfetto)", markup=False, soft_wrap=True)
