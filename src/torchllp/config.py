@@ -168,6 +168,9 @@ class Compute(Section):
     """Memory format of images; faster on most devices."""
     compile: bool = False
     """Compile the model by torch.compile: slower to start, faster to run on a GPU."""
+    stream: bool | None = None
+    """Leave the instances on disk or in main memory, and read those of a step while the one before is trained on.
+    Default: if they take more than half of the device's free memory."""
     chunk_size: PositiveInt | None = None
     """Instances that go through the network at a time (dllp, ahil), for bags larger than memory. Default: a step's."""
     sync_batch_norm: bool = False

@@ -54,8 +54,8 @@ def _outcome(method: str, **options: object):
 
 def _share_of_a_step(processes: Processes, generator: torch.Generator):
     data, bags = load_dataset("digits"), _bags()
-    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), processes)
-    step = maker.make(np.array([3, 20, 5, 8]), generator=generator, progress=0.0)
+    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), processes=processes)
+    step = maker.make(maker.share(np.array([3, 20, 5, 8])), generator=generator, progress=0.0)
     return step.batch, step.labels
 
 
@@ -79,8 +79,8 @@ def test_the_shares_of_a_step_are_the_step(count: int) -> None:
 
 def test_a_process_without_a_bag_works_for_nothing() -> None:
     data, bags = load_dataset("digits"), _bags()
-    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), Processes(1, 2))
-    batch = maker.make(np.array([0]), generator=torch.Generator().manual_seed(0), progress=0.0).batch
+    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), processes=Processes(1, 2))
+    batch = maker.make(maker.share(np.array([0])), generator=torch.Generator().manual_seed(0), progress=0.0).batch
     assert len(batch.weak) == batch.step_size == 400
     model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
     parts = create_method("ahil")(model, batch)

@@ -87,7 +87,7 @@ def test_a_batch_has_what_the_method_asks_for_and_no_more() -> None:
     for name, has_strong, has_labels in (("dllp", False, False), ("ahil", True, False), ("supervised", False, True)):
         maker, bags = _digit_batches(name)
         rows = torch.tensor([5, 2, 7]).numpy()
-        step = maker.make(rows, generator=torch.Generator().manual_seed(0), progress=0.5)
+        step = maker.make(maker.share(rows), generator=torch.Generator().manual_seed(0), progress=0.5)
         batch, labels = step.batch, step.labels
         assert batch.weak.shape == (48, 1, 8, 8) and batch.weak.dtype == torch.float32
         assert (batch.strong is not None) == has_strong
@@ -105,7 +105,9 @@ def test_every_method_sees_the_same_weak_views() -> None:
     for name in ("dllp", "ahil", "supervised"):
         maker, _ = _digit_batches(name)
         views.append(
-            maker.make(torch.arange(4).numpy(), generator=torch.Generator().manual_seed(3), progress=0.0).batch.weak
+            maker.make(
+                maker.share(torch.arange(4).numpy()), generator=torch.Generator().manual_seed(3), progress=0.0
+            ).batch.weak
         )
     assert torch.equal(views[0], views[1]) and torch.equal(views[0], views[2])
 
@@ -120,7 +122,7 @@ def test_the_strong_view_has_a_crop_of_its_own(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(ImageViews, "draw_weak", draw_and_keep)
     maker, _ = _digit_batches("ahil")
-    maker.make(torch.arange(40).numpy(), generator=torch.Generator().manual_seed(0), progress=0.0)
+    maker.make(maker.share(torch.arange(40).numpy()), generator=torch.Generator().manual_seed(0), progress=0.0)
     weak, strong = crops
     same = (weak.down == strong.down) & (weak.right == strong.right)
     assert 0.05 < same.double().mean() < 0.2  # 1 in 9 by chance

@@ -64,10 +64,11 @@ def reported_counts(bags: Bags) -> dict[str, Any]:
 class HeldOut:
     """Bags that are not trained on, to judge predictions by without a label."""
 
-    def __init__(self, bags: Bags, trained_on: Bags, train: Instances) -> None:
-        device = train.inputs.device
+    def __init__(self, bags: Bags, trained_on: Bags, train: Instances, device: torch.device | None = None) -> None:
+        """``device`` is the model's, if the instances are elsewhere."""
+        device = device or train.inputs.device
         self.train = train
-        self.members = torch.tensor(bags.members, device=device)
+        self.members = torch.tensor(bags.members, device=train.inputs.device)
         self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
         self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
         self.observed = torch.tensor(bags.observed, device=device)
@@ -104,5 +105,6 @@ def evaluate(
     if held_out is not None:
         metrics |= {f"held_out/{name}": value for name, value in held_out.judge(model, views, processes).items()}
     if test is not None and test.labels is not None and test.is_labelled:
-        metrics["test/accuracy"] = accuracy(predict(model, views, test.inputs, processes=processes), test.labels)
+        log_p = predict(model, views, test.inputs, processes=processes)
+        metrics["test/accuracy"] = accuracy(log_p, test.labels.to(log_p.device))
     return {name: value.item() for name, value in metrics.items()}

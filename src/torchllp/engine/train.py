@@ -24,6 +24,7 @@ from torchllp.engine.optimizer import create_optimizer, learning_rate, set_learn
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.process import borrowed_process, seeded, set_seed
 from torchllp.engine.running_means import RunningMeans
+from torchllp.engine.stream import is_too_large
 from torchllp.engine.sync_batch_norm import sync_batch_norm
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
@@ -125,16 +126,26 @@ def train(
     """
     recipe, compute, observer = recipe or Recipe(), compute or Compute(), observer or Observer()
     device = pick_device(compute.device)
-    data = data.to(device)
-    views = views or views_of(data, recipe, contrastive=method.contrastive)
+    stream = is_too_large(data.train.inputs, device) if compute.stream is None else compute.stream
+    data = data if stream else data.to(device)
+    views = views or views_of(data, recipe, contrastive=method.contrastive, device=device)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
     check_chunks(method, compute)
     with seeded("first weights of the method", seed):
-        method.fit_to(model, views.plain(data.train.inputs[:1]))
+        method.fit_to(model, views.plain(data.train.inputs[:1].to(device)))
     processes = Processes.current()
-    batches = BatchMaker(data.train, bags, views, method, processes, compute.chunk_size)
-    judge = None if held_out is None else HeldOut(held_out, bags, data.train)
+    batches = BatchMaker(
+        data.train,
+        bags,
+        views,
+        method,
+        device=device,
+        processes=processes,
+        chunk_size=compute.chunk_size,
+        stream=stream,
+    )
+    judge = None if held_out is None else HeldOut(held_out, bags, data.train, device)
 
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)
@@ -167,11 +178,11 @@ def train(
             )
             means = RunningMeans(device, processes)
             learner.train()
-            for step, bags_of_step in enumerate(steps):
+            for step, share in enumerate(batches.shares(steps)):
                 progress = (epoch + step / len(steps)) / recipe.epochs
                 generator = torch.Generator().manual_seed(seed_of("views and method", seed, epoch, step))
                 set_seed(seed_of("dropout", seed, epoch, step, processes.rank), device)
-                this = batches.make(bags_of_step, generator=generator, progress=progress)
+                this = batches.make(share, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
                 with precision.autocast():

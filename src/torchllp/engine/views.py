@@ -10,11 +10,15 @@ from torchllp.views.image import ImageViews
 from torchllp.views.table import TableViews
 from torchllp.views.views import Views
 
+DONORS = 65_536
+"""Rows of a table too large for the device whose values the strong view takes; of another table all are."""
 
-def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False) -> Views:
+
+def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False, device: torch.device | None = None) -> Views:
     """Views of images, or of rows: there, without an encoder, every feature is a column of numbers.
 
     ``contrastive`` asks for SimCLR's views of images; of rows the weak and the strong one are such a pair.
+    ``device`` is where the views are made, if the data are elsewhere.
     """
     if data.is_images and contrastive:
         return ContrastiveViews(mean=data.mean, std=data.std, flip=data.flip)
@@ -32,7 +36,7 @@ def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False) -> Vie
     return TableViews(
         columns=tuple(every) if data.encoder is None else data.encoder.columns,
         is_number=tuple(True for _ in every) if data.encoder is None else data.encoder.is_number,
-        source=rows,
+        source=rows if device in (None, rows.device) else rows[:: -(-len(rows) // DONORS)].to(device),
         noise=recipe.noise,
         corruption=recipe.corruption,
     )
