@@ -81,9 +81,10 @@ def test_the_loop_over_bags_has_the_loss_and_the_gradient_of_the_method(
     assert found[0][1].abs().max() > 0
 
 
-def test_some_classes_are_absent_from_the_bags_that_are_measured() -> None:
+def test_bags_that_are_measured_have_several_classes_and_lack_others() -> None:
     proportions = losses.Problem.random(64, 16, 100).proportions
-    assert (proportions == 0).any() and torch.allclose(proportions.sum(1), torch.ones(64))
+    assert torch.allclose(proportions.sum(1), torch.ones(64))
+    assert ((proportions > 0).sum(1) > 8).all() and ((proportions > 0).sum(1) <= 16).all()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)

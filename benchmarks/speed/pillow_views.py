@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from math import ceil
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
@@ -33,7 +34,7 @@ OPERATIONS = {
     "autocontrast": Operation(lambda image, _: ImageOps.autocontrast(image)),
     "equalize": Operation(lambda image, _: ImageOps.equalize(image)),
     "rotate": Operation(lambda image, v: image.rotate(v, Image.Resampling.NEAREST, fillcolor=_grey(image)), -30, 30),
-    "solarize": Operation(lambda image, v: ImageOps.solarize(image, v), 256, 0),
+    "solarize": Operation(lambda image, v: ImageOps.solarize(image, ceil(v)), 256, 0),
     "color": Operation(lambda image, v: ImageEnhance.Color(image).enhance(v), 0.05, 0.95),
     "contrast": Operation(lambda image, v: ImageEnhance.Contrast(image).enhance(v), 0.05, 0.95),
     "brightness": Operation(lambda image, v: ImageEnhance.Brightness(image).enhance(v), 0.05, 0.95),

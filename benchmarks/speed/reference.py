@@ -1,7 +1,8 @@
 """The whole training step against the way of the reference implementation, in CPU time of all processes.
 
 That way, written here as a plain baseline: loader workers make the views image by image, each view twice; the network
-is in PyTorch's contiguous format; the losses are a loop over the bags; every step reads its losses for the log.
+is in PyTorch's contiguous format; the losses are a loop over the bags; every step reads its losses for the log. One
+view of the two is trained on.
 """
 
 import os
@@ -49,8 +50,8 @@ class ImagesInViews(TorchDataset):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
-        image = Image.fromarray(self.images[row])
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        image = Image.fromarray(self.images[index])
         first, _ = ((self.views.weak(image), self.views.strong(image)) for _ in range(2))
         return first
 
@@ -63,7 +64,9 @@ class ReferenceWay:
         self.images = ImagesInViews(problem)
         self.model: nn.Module = problem.new_model().train()
         self.averaged = deepcopy(self.model)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
+        )
         self.log: list[dict[str, float]] = []
 
     def __call__(self) -> None:
@@ -81,8 +84,8 @@ class ReferenceWay:
             self.average()
             self.log.append({"bag": bag_loss.item(), "instance": instance_loss.item(), "loss": loss.item()})
 
-    def load(self, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Workers are forked: nothing is imported again. They have ended when the last batch is there."""
+    def load(self, batches: list[list[int]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Workers are forked: nothing is imported again. They end when a batch more than there are is asked for."""
         loader = DataLoader(self.images, batch_sampler=batches, num_workers=NUM_WORKERS, multiprocessing_context="fork")
         return iter(loader)
 

@@ -1,7 +1,7 @@
 """The whole training step against the bare forward and backward of the same network on as many images."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from time import process_time
 
@@ -16,6 +16,7 @@ from torchllp.engine.train import Observer
 
 NUM_CLASSES = 10
 WARM_UP = 2
+STEPS_PER_PASS = 4  # over all images
 BARE = "bare forward and backward"
 
 
@@ -27,7 +28,6 @@ class Problem:
     num_bags: int
     size: int
     shape: tuple[int, int, int]
-    steps_per_pass: int = field(default=4, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.network}, {self.num_bags} bags of {self.size}"
@@ -40,7 +40,7 @@ class Problem:
     @cached_property
     def data(self) -> Dataset:
         generator = torch.Generator().manual_seed(0)
-        number = self.steps_per_pass * self.num_instances
+        number = STEPS_PER_PASS * self.num_instances
         images = torch.randint(256, (number, *self.shape), generator=generator, dtype=torch.uint8)
         labels = torch.randint(NUM_CLASSES, (number,), generator=generator)
         names = [str(c) for c in range(NUM_CLASSES)]
