@@ -100,7 +100,7 @@ class ReferenceWay:
 def measure(
     problems: Mapping[Problem, Goal | None] = PROBLEMS,
     repeats: int = 4,
-    steps_a_turn: int = 3,
+    steps_a_turn: int = 2,
     compiled: Sequence[bool] = (False, True),
 ) -> list[Row]:
     """With the network as it is and, where there is a C++ compiler, compiled by ``torch.compile``.
