@@ -126,7 +126,8 @@ def _draw_ratios(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.set_yticks(range(len(rows)), [f"{row['name']}\nagainst {row['against']}" for row in reversed(rows)])
     axes.tick_params(axis="y", labelsize="x-small")
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    if max(shown) > 3 * min(shown):
+    axes.axvline(1, color="grey", linewidth=0.8)
+    if max(shown) > 10 * min(shown):
         axes.set_xscale("log")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6))
