@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 demo: .venv/.installed
 	$(BIN)/llp train --run runs/demo --overwrite --compare supervised
@@ -15,6 +15,9 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
+
+bench: .venv/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed
 
 clean:
 	rm -rf .venv build dist

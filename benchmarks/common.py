@@ -57,11 +57,16 @@ def write_csv(name: str, heads: Sequence[str], rows: Iterable[Sequence[Any]]) ->
         table.writerows(rows)
 
 
-def write_table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], num_words: int = 1) -> None:
-    """Write and print a Markdown table whose first ``num_words`` columns are words and the others numbers."""
-    RESULTS.mkdir(exist_ok=True)
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], num_words: int = 1) -> str:
+    """A table whose first ``num_words`` columns are words and the others numbers."""
     rule = "|" + "---|" * num_words + "---:|" * (len(heads) - num_words)
-    text = "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def write_table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], num_words: int = 1) -> None:
+    """Write and print a :func:`markdown_table`."""
+    RESULTS.mkdir(exist_ok=True)
+    text = markdown_table(heads, rows, num_words)
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
 
