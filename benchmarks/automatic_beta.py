@@ -30,16 +30,15 @@ BAG_SIZES = {"adult": 32, "fashion-mnist": 16, "fashion-mnist-turned": 8}
 FIXED = (0.1, 0.5, 1.0, 5.0, 20.0)
 CONSTANTS = (0.05, 0.1, 0.2, 0.5)
 CLASSES = {"adult": 2, "fashion-mnist": 10, "fashion-mnist-turned": 40}
-IMAGES = {"recipe": {"epochs": 12, "instances_per_step": 128}}
+IMAGES = {"recipe": {"epochs": 8, "instances_per_step": 128}}
 
 
 def load(name: str, folder: Path) -> Dataset:
     if name == "adult":
         return adult(folder / "tabular").data
-    data = load_dataset("fashion-mnist", folder)
+    data = with_first_images(load_dataset("fashion-mnist", folder), 8_000, 5_000)
     if name == "fashion-mnist":
-        return with_first_images(data, 8_000, 5_000)
-    data = with_first_images(data, 12_000, 5_000)
+        return data
     assert data.test is not None
     names = tuple(f"{c}, turned by {90 * turn}" for turn in range(4) for c in data.class_names)
     return replace(data, train=turned(data.train), test=turned(data.test), class_names=names, flip=False)
