@@ -27,7 +27,7 @@ from torchllp.data.files import data_directory
 from torchllp.data.image_cache import Progress
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.alarms import alarms, new_alarms
-from torchllp.engine.checks import check_chunks
+from torchllp.engine.checks import check_parts
 from torchllp.engine.distributed import join, together
 from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.frozen import freeze
@@ -209,7 +209,7 @@ def create(config: Config, *, num_classes: int, input_shape: tuple[int, ...]) ->
             config.model.name, num_classes=num_classes, input_shape=input_shape, **config.model.options
         )
     method = create_method(config.method.name, **config.method.options)
-    check_chunks(method, config.compute)
+    check_parts(method, config.compute)
     return model, method
 
 

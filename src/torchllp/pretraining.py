@@ -13,7 +13,6 @@ from torchllp.engine.precision import pick_device
 from torchllp.engine.train import Row
 from torchllp.errors import LLPError
 from torchllp.job import Job, create, initialize, log, log_data
-from torchllp.launched import is_launched
 from torchllp.run import Run
 from torchllp.supervision import load_instances
 
@@ -33,8 +32,6 @@ class Pretraining(Job):
         progress: Progress | None = None,
     ) -> "Pretraining":
         pick_device(config.compute.device)
-        if is_launched():
-            raise LLPError("pre-training compares all instances of a step: run it as one process, without torchrun")
         if config.freeze:
             raise LLPError("`freeze` leaves nothing to pre-train: leave it out")
         data = replace(load_instances(config, progress), class_names=())

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from torchllp import Bags, Compute, Recipe, create_method, create_model, load_dataset, train
 from torchllp.engine.batches import BatchMaker
+from torchllp.engine.checks import check_parts
 from torchllp.engine.distributed import Processes, join, noticing_losses, together, wrap
 from torchllp.engine.precision import pick_device
 from torchllp.engine.views import views_of
@@ -143,7 +144,7 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert join() == Processes(0, 1)
     learner = torch.nn.Linear(2, 2)
-    assert wrap(learner, torch.device("cpu"), find_unused=False) is learner
+    assert wrap(learner, torch.device("cpu")) is learner
     x = torch.ones(2)
     assert Processes().sum(x) is x and Processes().minimum(x) is x
     assert together(lambda: 5) == 5
@@ -157,6 +158,13 @@ def test_each_process_of_a_machine_has_its_own_gpu(monkeypatch: pytest.MonkeyPat
     with pytest.raises(LLPError, match="device 'cuda:1' cannot be used here"):
         pick_device("cuda")
     assert pick_device("cpu").type == "cpu"
+
+
+def test_contrastive_learning_needs_the_step_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LLPError, match="SimCLR compares all instances of a step: train it as one process"):
+        check_parts(create_method("simclr"), Compute())
+    check_parts(create_method("ahil"), Compute())
 
 
 def test_a_lost_process_is_an_error_of_the_user(tmp_path: Path) -> None:

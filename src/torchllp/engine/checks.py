@@ -10,8 +10,10 @@ from torch import nn
 from torchllp.bags import Bags
 from torchllp.config import Compute
 from torchllp.data.dataset import Dataset
+from torchllp.engine.distributed import Processes
 from torchllp.engine.evaluate import predict
 from torchllp.errors import LLPError
+from torchllp.launched import is_launched
 from torchllp.methods.method import Method
 from torchllp.views.views import Views
 
@@ -45,8 +47,10 @@ def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bag
         raise LLPError(f"the model's output for one instance has shape {shape} and should have (1, {num_classes})")
 
 
-def check_chunks(method: Method, compute: Compute) -> None:
-    """Raise if a step is to be cut into chunks by a method that needs it whole."""
+def check_parts(method: Method, compute: Compute) -> None:
+    """Raise if a step is to be cut up, into chunks or over processes, by a method that needs it whole."""
+    if not method.learns_classes and (is_launched() or Processes.current().count > 1):
+        raise LLPError(f"{type(method).__name__} compares all instances of a step: train it as one process")
     if compute.chunk_size is not None and not method.in_chunks:
         raise LLPError(f"{type(method).__name__} needs all views of a step together: chunk_size is for dllp and ahil")
 

@@ -94,7 +94,7 @@ class Processes:
 ALONE = Processes()
 
 
-def wrap(learner: nn.Module, device: torch.device, *, find_unused: bool) -> nn.Module:
+def wrap(learner: nn.Module, device: torch.device) -> nn.Module:
     """The learner, its gradients averaged over all processes where there are several."""
     if not _has_group():
         return learner
@@ -103,7 +103,7 @@ def wrap(learner: nn.Module, device: torch.device, *, find_unused: bool) -> nn.M
     if device.type == "cuda":
         torch.cuda.set_device(device)
     ids = [device] if device.type == "cuda" else None
-    return nn.parallel.DistributedDataParallel(learner, device_ids=ids, find_unused_parameters=find_unused)
+    return nn.parallel.DistributedDataParallel(learner, device_ids=ids)
 
 
 def join() -> Processes:

@@ -15,7 +15,7 @@ from torchllp.config import Compute, Recipe
 from torchllp.data.dataset import Dataset
 from torchllp.data.sampler import plan_epoch
 from torchllp.engine.batches import BatchMaker
-from torchllp.engine.checks import check_chunks, check_epoch, check_fit
+from torchllp.engine.checks import check_epoch, check_fit, check_parts
 from torchllp.engine.chunks import Chunked
 from torchllp.engine.distributed import Processes, noticing_losses, wrap
 from torchllp.engine.ema import EMA
@@ -131,7 +131,7 @@ def train(
     views = views or views_of(data, recipe, contrastive=method.contrastive, device=device)
     model.to(device)
     check_fit(model, method, data, views, bags, held_out)
-    check_chunks(method, compute)
+    check_parts(method, compute)
     with seeded("first weights of the method", seed):
         method.fit_to(model, views.plain(data.train.inputs[:1].to(device)))
     processes = Processes.current()
@@ -165,7 +165,7 @@ def train(
         epochs_done, num_steps, chosen = state["epochs_done"], state["num_steps"], state["chosen"]
         for name, part in stateful.items():
             part.load_state_dict(state[name])
-    parallel = wrap(learner, device, find_unused=not method.learns_classes)  # of a method that leaves the head alone
+    parallel = wrap(learner, device)
 
     rows: list[Row] = []
     observer.on_start(epochs_done, recipe.epochs)
