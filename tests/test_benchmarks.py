@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.speed import growth, losses, reference, results, runs, steps, views
+from benchmarks.speed import growth, losses, reference, results, runs, steps, streams, views
 from benchmarks.speed.__main__ import PARTS, letters
 from benchmarks.speed.measure import Goal, Row, how_much_quicker, overhead, turn_by_turn
 from benchmarks.speed.pillow_views import OPERATIONS as PILLOW_OPERATIONS
@@ -140,6 +140,12 @@ def test_steps_are_measured() -> None:
     check([row])
 
 
+def test_streams_are_measured() -> None:
+    (row,) = streams.measure(TINY, repeats=2, num_steps=2)
+    assert len(row.ratios) == 2
+    check([row])
+
+
 def test_the_way_of_the_reference_is_measured() -> None:
     (row,) = reference.measure({TINY: None}, repeats=1, steps_a_turn=2, compiled=(False,))
     assert row.against == reference.REFERENCE
@@ -211,7 +217,7 @@ def test_parts_that_are_not_measured_keep_their_rows(tmp_path: Path) -> None:
 
 
 def test_parts_are_named_by_letters() -> None:
-    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdef")
+    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdefg")
     with pytest.raises(argparse.ArgumentTypeError, match="there is no part 'z': take some of a,b,c,d,e,f"):
         letters("a,z")
 

@@ -10,6 +10,7 @@ measures (all, or those that are named)
     d  the whole training step against the way of the reference implementation
     e  growth of time and memory with bags, bag size and classes
     f  the start of `llp train`, and what an epoch costs besides its steps
+    g  training on images read from a memory map against the same in memory
 
 and writes `speed.json`, `speed.md`, `speed.png` and `growth.png` in `benchmarks/results`. Parts that were not measured
 keep the rows they had.
@@ -21,7 +22,7 @@ import time
 
 import torch
 from benchmarks.common import RESULTS
-from benchmarks.speed import growth, losses, reference, results, runs, steps, views
+from benchmarks.speed import growth, losses, reference, results, runs, steps, streams, views
 
 PARTS = {
     "a": ("AHIL's losses and weights, forward and backward", losses.measure),
@@ -30,6 +31,7 @@ PARTS = {
     "d": ("The whole training step against the reference implementation's way", reference.measure),
     "e": ("Growth", growth.measure),
     "f": ("A run besides its steps", runs.measure),
+    "g": ("Instances that are streamed", streams.measure),
 }
 
 
