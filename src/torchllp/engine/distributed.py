@@ -43,8 +43,8 @@ class Processes:
     def share(self, sizes: np.ndarray) -> np.ndarray:
         """Which bags of a step, given by their sizes, are this process's: places in ``sizes``, in their order.
 
-        Each bag, the largest first, goes to the process with the fewest instances so far. A process that would have
-        none where bags are fewer than processes gets none.
+        Each bag, the largest first, goes to the process with the fewest instances so far. Where bags are fewer than
+        processes, some get none.
 
         >>> [Processes(rank, 2).share(np.array([2, 9, 3, 2])).tolist() for rank in (0, 1)]
         [[1], [0, 2, 3]]
