@@ -31,6 +31,7 @@ FIXED = (0.1, 0.5, 1.0, 5.0, 20.0)
 CONSTANTS = (0.05, 0.1, 0.2, 0.5)
 CLASSES = {"adult": 2, "fashion-mnist": 10, "fashion-mnist-turned": 40}
 IMAGES = {"recipe": {"epochs": 8, "instances_per_step": 128}}
+ROWS = {"recipe": {"epochs": 15}}
 
 
 def load(name: str, folder: Path) -> Dataset:
@@ -71,7 +72,7 @@ class Job:
         bags = make_bags(data, "random", bag_size=BAG_SIZES[self.data], seed=self.seed)
         train_bags, held_out = bags.hold_out(default_held_out(len(bags)), self.seed)
         is_table = self.data == "adult"
-        config = Config.layered(preset("quick", TABLE) if is_table else IMAGES)
+        config = Config.layered(*([preset("quick", TABLE), ROWS] if is_table else [IMAGES]))
         with seeded("first weights", self.seed):
             model = create_model(
                 "mlp" if is_table else "small-cnn", num_classes=len(data.class_names), input_shape=data.input_shape
