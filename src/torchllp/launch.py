@@ -63,7 +63,7 @@ def launch(
         try:
             with _undisturbed():
                 jobs = _submit(commands, on, folder, sbatch or {}, lock)
-            tell(f"{len(jobs)} jobs on {'Slurm' if on == 'slurm' else 'this machine'}; their logs: {folder}")
+            tell(f"jobs on {'Slurm' if on == 'slurm' else 'this machine'}: {len(jobs)}; their logs: {folder}")
             failed = _wait(jobs, tell, meanwhile)
         except BaseException:
             _stop(jobs, on)
@@ -126,18 +126,25 @@ def _submit(
 
 def shares_of_this_machine(num_jobs: int) -> list[dict[str, str]]:
     """What of this machine each of some jobs may use, as environment variables: cores // jobs, and one GPU."""
-    import torch
-
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # which submitit sets to none for its local jobs
-    gpus = [str(i) for i in range(torch.cuda.device_count())] if visible is None else visible.split(",")
+    gpus = _gpus()
     return [
         {
             "OMP_NUM_THREADS": str(max(1, cores // num_jobs)),
-            "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)] if gpus else "",
+            "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)] if gpus else "",  # submitit says none to its local jobs
         }
         for i in range(num_jobs)
     ]
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return visible.split(",")
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 def _wait(jobs: Sequence[Any], tell: Callable[[str], None], meanwhile: Callable[[], None]) -> list[Path]:
