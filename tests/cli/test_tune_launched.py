@@ -126,6 +126,7 @@ def test_misuse_is_one_line_and_leaves_nothing(
     arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # also where there is a Slurm
     result = here("tune", *arguments)
     assert result.returncode == code and message in result.stderr
     assert len(result.stderr.splitlines()) == 1 and list(tmp_path.iterdir()) == []

@@ -75,10 +75,10 @@ def tune(
     prune
         Stop a trial early that is worse than the median of those before it, at the same epoch.
     on
-        Make the trials in --jobs processes of this machine, each with its share of the cores, or jobs of a Slurm
+        Make the trials in several processes of this machine, each with its share of the cores, or jobs of a Slurm
         cluster.
     jobs
-        How many.
+        How many processes or jobs.
     slurm
         OPTION=VALUE of sbatch for each job, such as time=120 (minutes, needed), partition=gpu, gpus=1,
         cpus-per-task=4 or mem=16G; can be repeated.
@@ -250,6 +250,7 @@ def _launch_trials(
 
 
 def _show_trial(trial: "Trial", study: "Study", done: int, num_trials: int, started: float) -> None:
+    """Its line, and how long the others may take."""
     each = (time.perf_counter() - started) / done
     left = f", {each * (num_trials - done):.0f} s left" if done < num_trials else ""
     console.print(f"{_line(trial, study)}{left}", markup=False, soft_wrap=True)
