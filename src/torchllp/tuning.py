@@ -1,10 +1,12 @@
 """The study directory: many trials of one config, judged by the same held-out bags, by any number of processes."""
 
 import fcntl
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,7 +64,8 @@ class Study:
     """A directory that holds everything of one search.
 
     ``study.toml`` (the config that is varied, and the search space), ``journal.log`` (Optuna's, of all processes),
-    ``trials/0007`` (a run each) and ``best.toml`` (the config of the best trial so far, for `llp train --config`).
+    ``trials/0007`` (a run each), ``best.toml`` (the config of the best trial so far, for `llp train --config`) and
+    ``jobs`` (the logs of `llp tune --on`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,6 +74,7 @@ class Study:
         self.journal_file = path / "journal.log"
         self.best_file = path / "best.toml"
         self.trials_directory = path / "trials"
+        self.jobs_directory = path / "jobs"
         self.lock_file = path / ".lock"
 
     @classmethod
@@ -156,6 +160,20 @@ class Study:
             return False, -sign * trial.value
 
         return sorted(trials, key=rank)
+
+    def new_batch(self) -> Path:
+        """A new directory, for the logs of processes that make some trials together; its name is the batch's."""
+        path = self.jobs_directory / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+        path.mkdir(parents=True)
+        return path
+
+    def claim(self, batch: str, num_trials: int) -> bool:
+        """Whether one of the trials of a batch is left, which is then this process's to make."""
+        with self._lock():
+            claimed = self._optuna.user_attrs.get(batch, 0)
+            if claimed < num_trials:
+                self._optuna.set_user_attr(batch, claimed + 1)
+        return claimed < num_trials
 
     def run_trial(self, observer: Observer | None = None, *, prune: bool = True) -> Trial:
         """Draw the next settings and train by them. A trial that cannot be trained has failed, and others go on."""

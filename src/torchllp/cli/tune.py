@@ -3,8 +3,10 @@
 import logging
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -15,6 +17,7 @@ from torchllp.cli.flags import check_flags
 from torchllp.cli.training import Flag, Repeated, check_resume_alone, config_of, default_name, flags_of, section
 from torchllp.config import Compute, Config, DataConfig, OwnConfig, Recipe
 from torchllp.errors import LLPError
+from torchllp.launch import Place, check_place, launch
 
 if TYPE_CHECKING:
     from torchllp.search_space import SearchSpace
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Rows of the table."""
+NOT_OF_THE_STUDY = ("trials", "prune", "on", "jobs", "slurm", "batch")
+"""What may be said beside --resume."""
 
 
 def tune(
@@ -31,6 +36,10 @@ def tune(
     study: Path | None = None,
     resume: Path | None = None,
     prune: bool = True,
+    on: Place | None = None,
+    jobs: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    slurm: Annotated[list[str] | None, Repeated] = None,
+    batch: Annotated[str | None, Parameter(show=False)] = None,
     method: str | None = None,
     set: Annotated[list[str] | None, Repeated] = None,
     model: str | None = None,
@@ -58,13 +67,23 @@ def tune(
         settings, numbers of the method such as beta_bag, and rot.eps for a number of one method alone. Default: lr
         and the method's main numbers.
     trials
-        How many trials this process makes.
+        How many trials this process makes, or with --on all jobs together.
     study
         Directory of the study. Default: named by data set, bags and seed in runs.
     resume
         Go on with this study, by its own settings.
     prune
         Stop a trial early that is worse than the median of those before it, at the same epoch.
+    on
+        Make the trials in several processes of this machine, each with its share of the cores, or jobs of a Slurm
+        cluster.
+    jobs
+        How many processes or jobs.
+    slurm
+        OPTION=VALUE of sbatch for each job, such as time=120 (minutes, needed), partition=gpu, gpus=1,
+        cpus-per-task=4 or mem=16G; can be repeated.
+    batch
+        The trials that are made together with other processes.
     method
         Method (see `llp methods`). [default: ahil]
     set
@@ -84,10 +103,15 @@ def tune(
     config
         TOML file like a run's config.toml.
     """
-    given = {name: value for name, value in locals().items() if name not in ("trials", "prune")}
+    given = {name: value for name, value in locals().items() if name not in NOT_OF_THE_STUDY}
+    sbatch = _sbatch_options(slurm, on)
+    if (on is None) != (jobs is None):
+        raise Misuse("--on and --jobs belong together, such as --on local --jobs 4")
     from torchllp.tuning import Study, import_optuna
 
     import_optuna()  # before the data are read
+    if on is not None:
+        check_place(on)
     if resume is not None:
         check_resume_alone(given)
         opened = Study.open(resume)
@@ -110,8 +134,30 @@ def tune(
         space = _space(search, base)
         _prepare(space)
         opened = Study.start(study or Path("runs", default_name(base, "study")), space)
-    _run_trials(opened, trials, prune=prune)
-    _show_results(opened)
+    console.print(f"study: {opened.path}", markup=False, soft_wrap=True)
+    with _saying_how_to_go_on(opened):
+        if on is None or jobs is None:
+            _run_trials(opened, trials, prune=prune, batch=batch)
+        else:
+            _launch_trials(opened, trials, prune=prune, on=on, num_jobs=jobs, sbatch=sbatch)
+    if batch is None:
+        _show_results(opened)
+
+
+def _sbatch_options(pairs: list[str] | None, on: Place | None) -> dict[str, str | Literal[True]]:
+    """What was said by --slurm."""
+    options: dict[str, str | Literal[True]] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not name or name.startswith("-"):
+            raise Misuse(f"--slurm takes OPTION=VALUE, without dashes in front, not {pair!r}")
+        options[name.replace("-", "_")] = value if equals else True
+    if options and on != "slurm":
+        raise Misuse("--slurm is for --on slurm")
+    minutes = options.get("time")
+    if on == "slurm" and not (isinstance(minutes, str) and minutes.isdecimal() and int(minutes) > 0):
+        raise Misuse("--on slurm needs the time limit of a job in minutes, such as --slurm time=120")
+    return options
 
 
 def _space(pairs: list[str] | None, base: Config) -> "SearchSpace":
@@ -144,23 +190,70 @@ def _prepare(space: "SearchSpace") -> None:
         prepare(space, observer.on_images).log()
 
 
-def _run_trials(study: "Study", num_trials: int, *, prune: bool) -> None:
-    """Trials of this process, a line each."""
-    from torchllp.cli.progress import show_progress
-
-    console.print(f"study: {study.path}", markup=False, soft_wrap=True)
-    started = time.perf_counter()
+@contextmanager
+def _saying_how_to_go_on(study: "Study") -> Iterator[None]:
+    """When it is stopped, not when it fails."""
     try:
-        for done in range(1, num_trials + 1):
-            with show_progress(quiet=True) as observer:
-                trial = study.run_trial(observer, prune=prune)
-            each = (time.perf_counter() - started) / done
-            left = f", {each * (num_trials - done):.0f} s left" if done < num_trials else ""
-            console.print(f"{_line(trial, study)}{left}", markup=False, soft_wrap=True)
+        yield
     except BaseException as error:
         if not isinstance(error, Exception):
             console.print(f"stopped; go on by: {study.how_to_resume}", markup=False, soft_wrap=True)
         raise
+
+
+def _run_trials(study: "Study", num_trials: int, *, prune: bool, batch: str | None) -> None:
+    """Trials of this process, a line each; with a batch, as many of its trials as others have left."""
+    from torchllp.cli.progress import show_progress
+
+    started = time.perf_counter()
+    for done in range(1, num_trials + 1):
+        if batch is not None and not study.claim(batch, num_trials):
+            return
+        with show_progress(quiet=True) as observer:
+            trial = study.run_trial(observer, prune=prune)
+        _show_trial(trial, study, done, num_trials if batch is None else done, started)
+
+
+def _launch_trials(
+    study: "Study",
+    num_trials: int,
+    *,
+    prune: bool,
+    on: Place,
+    num_jobs: int,
+    sbatch: dict[str, str | Literal[True]],
+) -> None:
+    """Trials of many processes, a line each; what there is of them is shown also if a process failed."""
+    logs = study.new_batch()
+    command = ["tune", "--resume", str(study.path.absolute()), "--trials", str(num_trials), "--batch", logs.name]
+    command += [] if prune else ["--no-prune"]
+    before = {trial.number for trial in study.trials() if trial.state not in ("running", "waiting")}
+    shown: set[int] = set()
+    started = time.perf_counter()
+
+    def show_new_trials() -> None:
+        for trial in sorted(study.trials(), key=lambda trial: trial.number):
+            if trial.state not in ("running", "waiting") and trial.number not in before | shown:
+                shown.add(trial.number)
+                _show_trial(trial, study, len(shown), num_trials, started)
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    try:
+        commands = [command] * min(num_jobs, num_trials)
+        launch(commands, on, logs, sbatch=sbatch, tell=tell, meanwhile=show_new_trials)
+    except LLPError:
+        if any(trial.state == "complete" for trial in study.trials()):
+            _show_results(study)
+        raise
+
+
+def _show_trial(trial: "Trial", study: "Study", done: int, num_trials: int, started: float) -> None:
+    """Its line, and how long the others may take."""
+    each = (time.perf_counter() - started) / done
+    left = f", {each * (num_trials - done):.0f} s left" if done < num_trials else ""
+    console.print(f"{_line(trial, study)}{left}", markup=False, soft_wrap=True)
 
 
 def _line(trial: "Trial", study: "Study") -> str:
