@@ -4,7 +4,6 @@ import csv
 import io
 import subprocess
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from commands import Result, here
 from torchllp import Run
-from torchllp.cli import main
 
 RECIPE = ["--threads", "1", "--optimizer", "sgd", "--lr", "0.1", "--instances-per-step", "128"]  # quick on few rows
 
@@ -27,21 +26,6 @@ OURS = ["--id-column", "id", "--label-column", "y"]
 
 
 CLASSES = ("good", "bad")
-
-
-@dataclass(frozen=True)
-class Result:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def here(*arguments: str | Path) -> Result:
-    """The same command in this process: it starts sooner."""
-    output, errors = io.StringIO(), io.StringIO()
-    with redirect_stdout(output), redirect_stderr(errors):
-        code = main([str(argument) for argument in arguments])
-    return Result(code, output.getvalue(), errors.getvalue())
 
 
 def make_rows(seed: int, num_rows: int = 400, num_bags: int = 40) -> dict[str, np.ndarray]:

@@ -1,7 +1,18 @@
-"""Which processes there are."""
+"""Starting processes, and seeing which there are."""
 
 import time
+from collections.abc import Callable
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
+from typing import Any
+
+import torch.multiprocessing as multiprocessing
+
+
+def start_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
+    """``work(rank, *arguments)`` in new processes, which need not import torch each, until all have ended."""
+    set_forkserver_preload(["torchllp.engine.train"])
+    multiprocessing.start_processes(work, arguments, nprocs=count, start_method="forkserver")
 
 
 def processes_of(path: Path) -> list[int]:

@@ -10,8 +10,8 @@ from torchllp.job import start
 def test_bags_of_sixteen_digits(tmp_path: Path) -> None:
     """At least 97 % at the chosen epoch and within a point of the oracle, in the mean of 6 seeds.
 
-    The gap of one seed is 0.8 points with a deviation of 0.5 (three of 360 test rows are 0.8), so fewer seeds would test
-    their luck.
+    The gap of one seed is 0.8 points with a deviation of 0.5 (0.8 is three of the 360 test rows): fewer seeds would
+    test their luck.
     """
     accuracies = []
     for seed in range(6):

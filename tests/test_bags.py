@@ -101,6 +101,7 @@ def test_bad_ids_get_one_clear_sentence(ids, message: str) -> None:
         ({"proportions": np.array([[3, 4], [0, 1]])}, "bag 'a': the classes sum to 7 instead of 1"),
         ({"proportions": np.ones((2, 3)) / 3}, r"need proportions of shape \(2, 2\), not \(2, 3\)"),
         ({"is_labelled": np.array([True])}, r"as many values of is_labelled, not \(1,\)"),
+        ({"is_labelled": np.array([True, False])}, "of a bag that is not labelled must be zeros"),
         ({"bag_of": np.array([0, 1, 2])}, "bag_of must be from 0 to 1, or -1"),
         ({"bag_of": np.array([0, 0, 0])}, "bag 'b' is in the bag table but has no row"),
     ],

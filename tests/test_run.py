@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from commands import SHORT, llp
+from commands import SHORT, here, llp
 from torchllp import Bags, Config, LLPError, Run, create_model, job, load_dataset
 from torchllp.engine.checkpoint import load_state, save_state
 from torchllp.files import write_atomically
@@ -176,7 +176,7 @@ def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
 def test_a_second_process_is_refused(finished: Run) -> None:
     with finished.lock():
         for flags in (["--resume", finished.path], ["--run", finished.path, "--overwrite"]):
-            result = llp("train", *flags)
+            result = here("train", *flags)
             assert result.returncode == 1
             assert result.stderr.strip() == f"llp: {finished.path}: another process is at work in this run"
     assert finished.is_finished

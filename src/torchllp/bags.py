@@ -69,6 +69,8 @@ class Bags:
                 f"{num_bags} bags of {num_classes} classes need proportions of shape {(num_bags, num_classes)}, "
                 f"not {self.proportions.shape}, and as many values of is_labelled, not {self.is_labelled.shape}"
             )
+        if (self.proportions[~self.is_labelled] != 0).any():
+            raise LLPError("the proportions of a bag that is not labelled must be zeros: they would be learnt")
         if not ((self.bag_of >= -1) & (self.bag_of < num_bags)).all():
             raise LLPError(f"bag_of must be from 0 to {num_bags - 1}, or -1 for an instance in no bag")
         for bag in self.bag_ids[self.sizes == 0][:1]:

@@ -28,7 +28,7 @@ from torchllp.data.image_cache import Progress
 from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.alarms import alarms, new_alarms
 from torchllp.engine.checks import check_parts
-from torchllp.engine.distributed import join, together
+from torchllp.engine.distributed import Processes, join, together
 from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.frozen import freeze
 from torchllp.engine.precision import pick_device
@@ -39,7 +39,6 @@ from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
 from torchllp.functional.assignment import matching_offsets
-from torchllp.launched import is_first
 from torchllp.methods import METHODS, create_method
 from torchllp.methods.method import Method
 from torchllp.metrics import calibration_error
@@ -149,7 +148,7 @@ class Job:
             outcome = train(self.model, self.method, self.data, self.train_bags, **arguments)
             return outcome, outcome.model
         frozen, features = freeze(self.model, self.data, self.config.compute)
-        if state is None and is_first():
+        if state is None and Processes.current().is_first:
             run.save_frozen(frozen)
         with seeded("first weights", self.config.seed):
             head = frozen.new_head()
@@ -264,11 +263,18 @@ def resolve(config: Config) -> Config:
 
 def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Job) -> Run:
     """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
-    run = Run.open(path)
-    _check_kind(run.config, kind)
-    if not join().is_first:
+    processes = join()
+
+    def open_run() -> Run:
+        run = Run.open(path)
+        _check_kind(run.config, kind)
+        return run
+
+    run = together(open_run)
+    if not processes.is_first:
         if not run.is_finished:
-            together(lambda: kind.of(run)).train(run, Observer(), run.load_checkpoint()[0])
+            job, state = together(lambda: (kind.of(run), run.load_checkpoint()[0]))
+            job.train(run, Observer(), state)
         return run
     with run.lock():
         if not run.is_finished:

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,12 +74,12 @@ def launch(
 
 def work(command: Sequence[str], environment: Mapping[str, str], lock: Path | None) -> int:
     """Run a command as a process until it ends, until SIGTERM, or until nobody holds the lock; its exit code."""
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())  # submitit's own handler does nothing
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))  # submitit's own handler does nothing
     process = subprocess.Popen(command, env=os.environ | environment)
     try:
-        while process.poll() is None and not stopped.wait(POLL) and (lock is None or _is_held(lock)):
-            pass
+        while process.poll() is None and not received and (lock is None or _is_held(lock)):
+            time.sleep(POLL)
     finally:  # also when submitit raises, shortly before the time limit of Slurm
         process.terminate()
         try:

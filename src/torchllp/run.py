@@ -23,6 +23,7 @@ from torchllp.methods import METHODS
 from torchllp.models import create_model
 
 FORMAT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 class Run:
@@ -148,7 +149,7 @@ class Run:
     def save_checkpoint(self, state: State, metrics_bytes: int) -> None:
         """Write the state after an epoch, and how much of ``metrics.jsonl`` belongs to it."""
         self.checkpoint_file.parent.mkdir(exist_ok=True)
-        content = {"format_version": FORMAT_VERSION, "state": state, "metrics_bytes": metrics_bytes}
+        content = {"format_version": CHECKPOINT_VERSION, "state": state, "metrics_bytes": metrics_bytes}
         save_state(self.checkpoint_file, content)
 
     def load_checkpoint(self) -> tuple[State | None, int]:
@@ -156,7 +157,7 @@ class Run:
         if not self.checkpoint_file.is_file():
             return None, 0
         saved = load_state(self.checkpoint_file)
-        _check_format(self.checkpoint_file, saved)
+        _check_format(self.checkpoint_file, saved, CHECKPOINT_VERSION)
         return saved["state"], saved["metrics_bytes"]
 
     @property
@@ -210,9 +211,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_format(path: Path, content: dict[str, Any]) -> None:
-    if content.get("format_version") != FORMAT_VERSION:
-        raise LLPError(f"{path}: its format is {content.get('format_version')}, and {FORMAT_VERSION} is known here")
+def _check_format(path: Path, content: dict[str, Any], known: int = FORMAT_VERSION) -> None:
+    if content.get("format_version") != known:
+        raise LLPError(f"{path}: its format is {content.get('format_version')}, and {known} is known here")
 
 
 def _weights(state: State | None, epoch: str, *, raw: bool) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import SHORT, llp
+from commands import SHORT, here, llp
 from torchllp import Run, load_dataset
 
 
@@ -48,7 +48,7 @@ def test_both_runs_have_the_same_bags_and_recipe(demo: tuple[Path, str]) -> None
 
 def test_a_method_is_compared_with_itself_by_other_options(tmp_path: Path) -> None:
     flags = ["--epochs", "1", "--set", "weigh_bags=false", "--compare", "ahil", "--bag-size", "64", "--run", "a b"]
-    result = llp("train", *flags, cwd=tmp_path)
+    result = here("train", *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "ahil (weigh_bags=False)" in result.stdout
     assert Run.open(tmp_path / "a b").config.method.options == {"weigh_bags": False}
@@ -56,20 +56,20 @@ def test_a_method_is_compared_with_itself_by_other_options(tmp_path: Path) -> No
 
 
 def test_evaluate_agrees_with_the_summary(demo: tuple[Path, str]) -> None:
-    result = llp("evaluate", demo[0], "--json")
+    result = here("evaluate", demo[0], "--json")
     assert result.returncode == 0, result.stderr
     numbers = json.loads(result.stdout)
     chosen = Run.open(demo[0]).summary["metrics"]["chosen"]
     assert numbers["accuracy"] == pytest.approx(chosen["test/accuracy"])
     assert numbers["held-out bag_kl"] == pytest.approx(chosen["held_out/bag_kl"], rel=1e-4)
     assert {"macro F1", "calibration error", "held-out bag_mae"} <= numbers.keys()
-    shown = llp("evaluate", demo[0], "--weights", "last", "--raw").stdout
+    shown = here("evaluate", demo[0], "--weights", "last", "--raw").stdout
     assert "macro F1" in shown and "recall" in shown
 
 
 def test_predict_writes_classes_and_probabilities(demo: tuple[Path, str], tmp_path: Path) -> None:
     output = tmp_path / "predictions.csv"
-    result = llp("predict", demo[0], "-o", output)
+    result = here("predict", demo[0], "-o", output)
     assert result.returncode == 0 and result.stdout == ""
     rows = list(csv.DictReader(io.StringIO(output.read_text())))
     test = load_dataset("digits").test
@@ -85,7 +85,7 @@ def test_predict_reads_images_from_a_file(demo: tuple[Path, str], tmp_path: Path
     test = load_dataset("digits").test
     assert test is not None
     np.save(tmp_path / "images.npy", test.inputs[:5, 0].numpy())
-    mine, all_rows = (llp("predict", demo[0], *file).stdout.splitlines() for file in ([tmp_path / "images.npy"], []))
+    mine, all_rows = (here("predict", demo[0], *file).stdout.splitlines() for file in ([tmp_path / "images.npy"], []))
     assert len(mine) == 6 and mine[0] == all_rows[0]
     for row, other in zip(mine[1:], all_rows[1:6], strict=True):
         assert list(map(float, row.split(","))) == pytest.approx(list(map(float, other.split(","))), abs=1e-5)
@@ -105,7 +105,7 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
         path.write_text("no array")
     else:
         np.save(path, array)
-    result = llp("predict", demo[0], path)
+    result = here("predict", demo[0], path)
     assert result.returncode == 1
     assert result.stderr.startswith(f"llp: {path}: ") and message in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -154,7 +154,7 @@ def test_images_that_do_not_fit(demo: tuple[Path, str], tmp_path: Path, array, m
     ],
 )
 def test_misuse_is_one_line_and_leaves_nothing(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
-    result = llp(*arguments, cwd=tmp_path)
+    result = here(*arguments, cwd=tmp_path)
     assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith("llp: ")
@@ -170,7 +170,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[recipe]\nepochs = 2\nlr = 0.5\n[method.options]\nbeta_bag = 7.0\n")
     flags = ["--config", "mine.toml", "--epochs", "1", "--bag-size", "64", "--model", "mlp", "--seed", "3"]
-    result = llp("train", *flags, "--set", "weigh-instances=false", "--set", "beta_instance=2", cwd=tmp_path)
+    result = here("train", *flags, "--set", "weigh-instances=false", "--set", "beta_instance=2", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     config = Run.open(tmp_path / "runs" / "digits-ahil-bag64-seed3").config
     assert (config.recipe.epochs, config.recipe.lr, config.data.bag_size, config.seed) == (1, 0.5, 64, 3)
@@ -178,7 +178,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path)
 
 
 def test_check_says_what_bags_can_teach(tmp_path: Path) -> None:
-    result = llp("check", "--bag-size", "512", "--figure", "bags.png", cwd=tmp_path)
+    result = here("check", "--bag-size", "512", "--figure", "bags.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     warnings = [line for line in result.stdout.splitlines() if line.startswith("!")]
     assert len(warnings) == 2 and "fewer bags than classes" in warnings[0] and "2 of 10" in warnings[1]
@@ -197,7 +197,7 @@ def test_a_terminal_shows_warnings_and_a_bar(tmp_path: Path) -> None:
 
 
 def test_training_warns_of_bags_that_teach_little(tmp_path: Path) -> None:
-    result = llp("train", "--bag-size", "512", "--epochs", "1", cwd=tmp_path)
+    result = here("train", "--bag-size", "512", "--epochs", "1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "rank of the proportions: 2 of 10: some classes always come in the same mixture" in result.stdout
 
@@ -205,16 +205,16 @@ def test_training_warns_of_bags_that_teach_little(tmp_path: Path) -> None:
 @pytest.mark.skipif("TORCHLLP_DATA" not in os.environ, reason="TORCHLLP_DATA does not say where Fashion-MNIST is")
 def test_real_fashion_mnist(tmp_path: Path) -> None:
     flags = ["--dataset", "fashion-mnist", "--bag-size", "64", "--epochs", "1", "--steps-per-epoch", "2"]
-    result = llp("train", *flags, "--threads", "1", cwd=tmp_path)
+    result = here("train", *flags, "--model", "linear", "--threads", "1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     run = Run.open(tmp_path / "runs" / "fashion-mnist-ahil-bag64-seed0")
     assert run.summary["num_bags"] == 937 and run.summary["num_held_out"] == 94
     assert run.description["data"]["class_names"][9] == "Ankle boot"
     assert run.description["data"]["warnings"] == []
     assert run.config.data.data_dir == str(Path(os.environ["TORCHLLP_DATA"]).absolute())
-    assert llp("predict", run.path, "-o", "p.csv", cwd=tmp_path).returncode == 0
+    assert here("predict", run.path, "-o", "p.csv", cwd=tmp_path).returncode == 0
     assert (tmp_path / "p.csv").read_text().count("\n") == 10_001
-    elsewhere = llp("evaluate", run.path, "--data-dir", "nowhere")
+    elsewhere = here("evaluate", run.path, "--data-dir", "nowhere")
     assert elsewhere.returncode == 1 and "nowhere/FashionMNIST" in elsewhere.stderr
 
 

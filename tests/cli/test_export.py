@@ -14,7 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from own_tables import BAGS, OURS, RECIPE, ROWS, here, predictions, write
+from commands import here
+from own_tables import BAGS, OURS, RECIPE, ROWS, predictions, write
 from torchllp import Run, load_dataset, load_exported
 
 QUICK = ["--epochs", "1", "--threads", "1"]

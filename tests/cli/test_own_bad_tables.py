@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import llp
-from own_tables import BAGS, OURS, ROWS, SHORT, Work, here, without, write
+from commands import here, llp
+from own_tables import BAGS, OURS, ROWS, SHORT, Work, without, write
 from torchllp import Run
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from commands import llp
+from commands import here
 from torchllp import Run
 
 CLASSES = ("zero", "one")
@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(files: Path) -> Path:
     flags = ("--images", "slides", "--bags", "slides.csv", "--bag-column", "slide", "--test", "known", "--run", "run")
-    result = llp("train", *flags, *SHORT, cwd=files)
+    result = here("train", *flags, *SHORT, cwd=files)
     assert result.returncode == 0, result.stderr
     assert "Accuracy on the test instances of slides" in result.stdout
     assert "slides.csv: the bags are given as counts" in result.stdout
@@ -64,13 +64,13 @@ def test_a_folder_of_bags_trains_a_classifier_of_single_images(run: Path, files:
 
 def test_a_table_of_paths_gives_the_same_bags_and_images(run: Path, files: Path, tmp_path: Path) -> None:
     flags = ("--images", "slides", "--instances", "tiles.csv", "--path-column", "tile", "--bag-column", "slide")
-    result = llp("train", *flags, "--bags", "slides.csv", "--run", tmp_path / "run", *SHORT, cwd=files)
+    result = here("train", *flags, "--bags", "slides.csv", "--run", tmp_path / "run", *SHORT, cwd=files)
     assert result.returncode == 0, result.stderr
     # no test images now, and otherwise the same training
     assert Run.open(tmp_path / "run").model_file.read_bytes() == Run.open(run).model_file.read_bytes()
     assert Run.open(tmp_path / "run").summary["accuracy"] == {}
     assert "Mean error of a class's share in held-out bags" in result.stdout
-    labelled = llp(
+    labelled = here(
         "evaluate",
         tmp_path / "run",
         "--instances",
@@ -88,7 +88,7 @@ def test_folders_are_classified_whatever_the_size_of_their_images(run: Path, fil
     for path in (files / "known" / "zero").glob("*.png"):
         large = Image.open(path).resize((31, 17))
         large.save(tmp_path / path.name)  # beside one another, in no sub-folder
-    result = llp("predict", run, tmp_path, "-o", tmp_path / "flat.csv")
+    result = here("predict", run, tmp_path, "-o", tmp_path / "flat.csv")
     assert result.returncode == 0, result.stderr
     rows = rows_of(tmp_path / "flat.csv")
     assert [row["file"] for row in rows] == sorted(path.name for path in tmp_path.glob("*.png"))
@@ -97,7 +97,7 @@ def test_folders_are_classified_whatever_the_size_of_their_images(run: Path, fil
 
 def test_the_bags_of_a_folder_are_summed_up_and_respected(run: Path, files: Path, tmp_path: Path) -> None:
     flags = ("--by-bag", "--respect-counts", files / "slides.csv", "-o", tmp_path / "p.csv")
-    result = llp("predict", run, files / "slides", *flags)
+    result = here("predict", run, files / "slides", *flags)
     assert result.returncode == 0, result.stderr
     known = {row["slide"]: row for row in rows_of(files / "slides.csv")}
     rows = rows_of(tmp_path / "p.csv")
@@ -113,16 +113,16 @@ def test_the_bags_of_a_folder_are_summed_up_and_respected(run: Path, files: Path
 
 def test_labelled_folders_evaluate_the_run(run: Path, files: Path, tmp_path: Path) -> None:
     flags = ("--instances", files / "known", "--figure", tmp_path / "confusion.png")
-    result = llp("evaluate", run, *flags)
+    result = here("evaluate", run, *flags)
     assert result.returncode == 0, result.stderr
     assert all(name in result.stdout for name in ("macro F1", "average precision", "AUC", "calibration error"))
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_grey_models_take_folders_too(tmp_path: Path, files: Path) -> None:
-    result = llp("train", "--run", tmp_path / "digits", "--epochs", "2", "--threads", "1")
+    result = here("train", "--run", tmp_path / "digits", "--epochs", "2", "--threads", "1")
     assert result.returncode == 0, result.stderr
-    result = llp("predict", tmp_path / "digits", files / "known", "-o", tmp_path / "p.csv")
+    result = here("predict", tmp_path / "digits", files / "known", "-o", tmp_path / "p.csv")
     assert result.returncode == 0, result.stderr
     assert len(rows_of(tmp_path / "p.csv")) == 60
 
@@ -153,7 +153,7 @@ def test_grey_models_take_folders_too(tmp_path: Path, files: Path) -> None:
 def test_what_is_wrong_is_said_and_nothing_is_left(files: Path, flags: tuple[str, ...], message: str) -> None:
     (files / "outside.csv").write_text("tile,slide\nslide-00/000.png,a\n../slides.csv,a\n")
     bags = () if "--bags" in flags else ("--bags", "slides.csv")
-    result = llp("train", *flags, *bags, *SHORT, "--run", "wrong", cwd=files)
+    result = here("train", *flags, *bags, *SHORT, "--run", "wrong", cwd=files)
     assert result.returncode == 1, result.stdout
     (line,) = result.stderr.splitlines()
     assert line.startswith("llp: ") and message in line
@@ -168,7 +168,7 @@ def test_all_broken_images_are_named_before_training(tmp_path: Path) -> None:
     (tmp_path / "images" / "a" / "1.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "images" / "b" / "2.png").write_text("no image")
     (tmp_path / "bags.csv").write_text("bag,x,y\na,1,2\nb,2,1\n")
-    result = llp("train", "--images", "images", "--bags", "bags.csv", "--run", "run", *SHORT, cwd=tmp_path)
+    result = here("train", "--images", "images", "--bags", "bags.csv", "--run", "run", *SHORT, cwd=tmp_path)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert "2 in all" in line and "a/1.png" in line and "b/2.png" in line
@@ -181,6 +181,6 @@ def test_paths_start_from_the_table_where_no_folder_is_named(files: Path, tmp_pa
     table = files / "slides" / "tiles.csv"
     table.write_text((files / "tiles.csv").read_text())
     flags = ("--instances", table, "--path-column", "tile", "--bag-column", "slide", "--bags", files / "slides.csv")
-    result = llp("train", *flags, "--run", tmp_path / "run", *SHORT)
+    result = here("train", *flags, "--run", tmp_path / "run", *SHORT)
     assert result.returncode == 0, result.stderr
     assert Run.open(tmp_path / "run").description["model"]["input_shape"] == [3, 8, 8]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
 
-from commands import llp
+from commands import here, llp
 from own_tables import (
     BAGS,
     CLASSES,
@@ -19,7 +19,6 @@ from own_tables import (
     ROWS,
     SHORT,
     Work,
-    here,
     make_rows,
     predictions,
     without,

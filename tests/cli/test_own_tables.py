@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from commands import llp
-from own_tables import BAGS, CLASSES, OURS, RECIPE, ROWS, SHORT, Work, here, predictions, without, write
+from commands import here, llp
+from own_tables import BAGS, CLASSES, OURS, RECIPE, ROWS, SHORT, Work, predictions, without, write
 from torchllp import Run
 
 KILLED = """
@@ -196,11 +196,11 @@ def test_a_few_labels_are_learnt_from(work: Work, tmp_path: Path) -> None:
     write(tmp_path / "rows.csv", some)
     write(tmp_path / "bags.csv", BAGS)
     flags = ["--instances", "rows.csv", "--bags", "bags.csv", *OURS, "--epochs", "2", *RECIPE]
-    result = llp("train", *flags, "--learn-labels", "--run", "run", cwd=tmp_path)
+    result = here("train", *flags, "--learn-labels", "--run", "run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     run = Run.open(tmp_path / "run")
     assert run.summary["accuracy"] == {} and run.summary["num_held_out"] == 4
     said = re.search(r"(\d+) instances are learnt from by their label", result.stdout)
     assert said is not None and 25 <= int(said[1]) < 40  # of forty, some are in the four bags that are held out
-    wrong = llp("train", "--instances", "rows.csv", "--bags", "bags.csv", "--learn-labels", cwd=tmp_path)
+    wrong = here("train", "--instances", "rows.csv", "--bags", "bags.csv", "--learn-labels", cwd=tmp_path)
     assert wrong.returncode == 2 and "--learn-labels learns from a column with classes" in wrong.stderr

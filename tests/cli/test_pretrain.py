@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import llp
-from own_tables import OURS, RECIPE, Work, here
+from commands import here, llp
+from own_tables import OURS, RECIPE, Work
 from torchllp import Run
 from torchllp.engine.checkpoint import load_state
 
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.returncode == 0, result.stderr
     assert "simclr on digits: 1437 instances" in result.stdout
     assert "go on by: llp train --init-from features --freeze --method flmm" in result.stdout
-    result = llp("train", "--method", "flmm", "--init-from", "features", "--freeze", *TRAIN, "--run", "head", cwd=path)
+    result = here("train", "--method", "flmm", "--init-from", "features", "--freeze", *TRAIN, "--run", "head", cwd=path)
     assert result.returncode == 0, result.stderr
     assert "all but the head, which alone is trained, from " in result.stdout
     return path
@@ -86,7 +86,7 @@ def test_every_set_of_weights_of_a_frozen_run_is_a_whole_classifier(folder: Path
     chosen = run.description["weights"]["epoch_is"]
     torch.testing.assert_close(run.load_model(chosen)(x), exported, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(run.load_model("last", raw=True)(x), exported, rtol=1e-2)
-    accuracy = llp("evaluate", folder / "head", "--weights", "last")
+    accuracy = here("evaluate", folder / "head", "--weights", "last")
     assert f"{run.summary['accuracy']['last']:.4f}" in accuracy.stdout
 
 
@@ -94,7 +94,7 @@ def test_every_set_of_weights_of_a_frozen_run_is_a_whole_classifier(folder: Path
 def test_other_methods_start_from_features_too(method: str, folder: Path, tmp_path: Path) -> None:
     for name, flags in (("frozen", ["--freeze"]), ("fine-tuned", [])):
         flags = ["--method", method, "--init-from", folder / "features", *flags, "--run", tmp_path / name]
-        result = llp("train", *flags, "--epochs", "2", "--threads", "1")
+        result = here("train", *flags, "--epochs", "2", "--threads", "1")
         assert result.returncode == 0, result.stderr
     before, frozen, tuned = (
         Run.open(path).load_model().body[0].weight
@@ -107,9 +107,9 @@ def test_other_methods_start_from_features_too(method: str, folder: Path, tmp_pa
 def test_a_killed_pretraining_resumes_exactly(folder: Path, tmp_path: Path) -> None:
     whole = Run.open(folder / "features")
     kill(whole, tmp_path / "killed", "Pretraining")
-    refused = llp("train", "--resume", tmp_path / "killed")
+    refused = here("train", "--resume", tmp_path / "killed")
     assert refused.returncode == 1 and "it is for `llp pretrain`" in refused.stderr
-    result = llp("pretrain", "--resume", tmp_path / "killed")
+    result = here("pretrain", "--resume", tmp_path / "killed")
     assert result.returncode == 0, result.stderr
     assert "continuing after epoch 2" in result.stdout
     assert Run.open(tmp_path / "killed").model_file.read_bytes() == whole.model_file.read_bytes()
@@ -123,7 +123,7 @@ def test_a_killed_frozen_run_resumes_exactly_without_its_source(folder: Path, tm
     whole = Run.open(copy / "head")
     kill(whole, tmp_path / "killed", "Job")
     shutil.rmtree(copy / "features")
-    result = llp("train", "--resume", tmp_path / "killed")
+    result = here("train", "--resume", tmp_path / "killed")
     assert result.returncode == 0, result.stderr
     assert Run.open(tmp_path / "killed").model_file.read_bytes() == whole.model_file.read_bytes()
 
@@ -163,7 +163,7 @@ def test_a_killed_frozen_run_resumes_exactly_without_its_source(folder: Path, tm
 )
 def test_misuse_is_one_line_and_leaves_nothing(arguments: list[str], code: int, message: str, folder: Path) -> None:
     before = {path.name for path in folder.iterdir()}
-    result = llp(*arguments, cwd=folder)
+    result = here(*arguments, cwd=folder)
     assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith("llp: ")

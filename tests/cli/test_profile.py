@@ -24,8 +24,11 @@ def test_the_five_largest_costs_are_shown_and_the_trace_is_kept(
     assert {"aten::linear", "ProfilerStep#5"} <= names
 
 
-def test_a_training_too_short_to_profile_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few_steps = ["--epochs", "1", "--steps-per-epoch", "4"]
+@pytest.mark.parametrize("num_steps", [4, 9])
+def test_a_training_too_short_to_profile_says_so(
+    num_steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few_steps = ["--epochs", "1", "--steps-per-epoch", str(num_steps)]
     assert main(["train", "--run", str(tmp_path / "run"), *few_steps, *TRAINING]) == 0
     assert "no profile: it takes 15 steps" in capsys.readouterr().out
     assert not (tmp_path / "run" / "profile.json").exists()

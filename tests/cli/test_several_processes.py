@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from torchllp.cli import main
+from torchllp.cli.progress import show_progress
 
 TRAINING = ["--model", "mlp", "--bag-size", "40", "--instances-per-step", "120", "--epochs", "16", "--threads", "1"]
 
@@ -65,3 +68,13 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert output.count("llp: ") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_first_process_alone_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        screen = StringIO()
+        with show_progress(Console(file=screen, force_terminal=True)):
+            pass
+        assert ("starting" in screen.getvalue()) == (rank == "0")

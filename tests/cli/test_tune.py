@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from commands import llp
-from own_tables import Work, here
+from commands import here, llp
+from own_tables import Work
 from torchllp import Config, LLPError, Run
 from torchllp.config import read_toml
 from torchllp.engine.checkpoint import load_state
@@ -270,6 +270,13 @@ def test_misuse_is_one_line_and_leaves_nothing(
     result = here("tune", *arguments)
     assert result.returncode == code and message in result.stderr
     assert len(result.stderr.splitlines()) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_several_processes_of_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would draw a trial of its own, and all would train one model."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = here("tune")
+    assert result.returncode == 2 and "say --on local or --on slurm" in result.stderr
 
 
 def test_a_directory_that_is_taken(work: Work, tuned: tuple[Study, str], tmp_path: Path) -> None:

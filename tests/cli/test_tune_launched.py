@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import fake_slurm
-from commands import llp
-from own_tables import here
+from commands import here, llp
 from processes import processes_of, wait_until_none_is_left
 from torchllp.tuning import Study
 

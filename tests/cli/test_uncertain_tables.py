@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from own_tables import BAGS, CLASSES, OURS, ROWS, SHORT, here, write
+from commands import here
+from own_tables import BAGS, CLASSES, OURS, ROWS, SHORT, write
 from torchllp import Bags, Run, load_table
 
 SIZES = np.array([BAGS["good"], BAGS["bad"]]).sum(0)

@@ -167,11 +167,11 @@ def test_a_bag_of_all_images_takes_the_memory_of_a_chunk() -> None:
 def test_other_methods_refuse_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert main(["train", "--method", "rot", "--chunk-size", "32", "--run", str(run)]) == 1
-    assert "ROT needs all views of a step together: chunk_size is for dllp and ahil" in capsys.readouterr().err
+    assert "ROT needs all views of a step together: chunk_size is for ahil and dllp" in capsys.readouterr().err
     assert not run.exists()
     data = load_dataset("digits")
     assert data.train.labels is not None
     bags = Bags.random(data.train.labels.numpy(), 16, 0)
     model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
-    with pytest.raises(LLPError, match="chunk_size is for dllp and ahil"):
+    with pytest.raises(LLPError, match="chunk_size is for ahil and dllp"):
         train(model, create_method("llp-vat"), data, bags, compute=Compute(chunk_size=5))

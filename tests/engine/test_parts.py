@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torchllp import Bags, LLPError, Recipe, create_method, load_dataset
+from torchllp import Bags, Dataset, Instances, LLPError, Recipe, create_method, load_dataset
 from torchllp.engine.batches import BatchMaker
 from torchllp.engine.ema import EMA
 from torchllp.engine.evaluate import predict
@@ -21,6 +21,7 @@ from torchllp.engine.views import views_of
 from torchllp.models import create_model
 from torchllp.views.image import ImageViews
 from torchllp.views.parameters import WeakParameters
+from torchllp.views.table import TableViews
 
 
 def test_learning_rate_is_the_papers_cosine() -> None:
@@ -57,7 +58,7 @@ def test_moving_average_is_the_plain_recursion() -> None:
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter))
         model(torch.randn(4, 3))
-        ema.update(model)
+        ema.update()
         current = deepcopy(model[0].weight.detach())
         decay = min(0.9, (1 + k) / (10 + k))
         expected = decay * expected + (1 - decay) * current
@@ -172,3 +173,13 @@ def test_metrics_do_not_wait_for_a_gpu() -> None:
         means.add_step(parts | {"pseudo_labels": torch.zeros(4)}, 4, torch.zeros(4, dtype=torch.long))
     (totals,) = means.totals.values()
     assert totals.device.type == "cuda"
+
+
+def test_a_large_tables_strong_view_takes_values_of_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same ones wherever they are, so that a stream changes nothing."""
+    monkeypatch.setattr("torchllp.engine.views.DONORS", 10)
+    rows = torch.arange(64.0).view(32, 2)
+    data = Dataset(name="rows", train=Instances(rows), test=None, class_names=("a", "b"))
+    for device in (None, torch.device("cpu")):
+        views = views_of(data, Recipe(), device=device)
+        assert isinstance(views, TableViews) and views.source.equal(rows[::4])

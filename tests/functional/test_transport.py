@@ -34,7 +34,7 @@ def test_the_plan_is_sinkhorns_after_as_many_rounds(sizes, num_classes, seed, sc
     assert (plan[(counts == 0)[batch.bag_index]] == 0).all()
     torch.testing.assert_close(plan.sum(1), torch.ones(len(plan), dtype=plan.dtype), rtol=0, atol=1e-6)
     errors = [(expected[rows].sum(0) - counts[i]).abs().max().item() for i, rows in enumerate(bags)]
-    assert column_error.item() == pytest.approx(max(errors), abs=1e-6)
+    assert column_error.tolist() == pytest.approx(errors, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -45,7 +45,7 @@ def test_both_marginals_hold_at_convergence(num_bags: int, size: int, num_classe
     plan, column_error, counts = transport(batch, rounds=500)
     torch.testing.assert_close(plan.sum(1), torch.ones_like(plan[:, 0]), rtol=0, atol=1e-6)
     torch.testing.assert_close(bag_sum(plan, batch.bag_index, num_bags), counts, rtol=0, atol=1e-4)
-    assert column_error < 1e-4
+    assert column_error.max() < 1e-4
 
 
 def test_bags_of_unequal_size_do_not_touch_one_another() -> None:
@@ -63,7 +63,7 @@ def test_a_bag_of_one_gets_its_proportions() -> None:
     proportions = torch.tensor([[0.2, 0.8, 0.0]])
     plan, column_error = bag_transport(log_probabilities(torch.randn(1, 3)), torch.tensor([0]), proportions)
     torch.testing.assert_close(plan, proportions)
-    assert column_error < 1e-6
+    assert column_error.max() < 1e-6
 
 
 def test_nothing_known_is_the_prediction_itself() -> None:
@@ -71,7 +71,7 @@ def test_nothing_known_is_the_prediction_itself() -> None:
     counts = torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
     plan, column_error = bag_transport(log_p, torch.tensor([0, 0, 1, 1]), counts, eps=2.0)
     torch.testing.assert_close(plan[:2], (log_p[:2] / 2).softmax(1))
-    assert column_error < 1e-3 and (plan[2:, 2] == 0).all()
+    assert column_error.max() < 1e-3 and (plan[2:, 2] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -79,7 +79,7 @@ def test_nothing_known_is_the_prediction_itself() -> None:
 def test_gaps_of_ten_thousand_are_finite(sizes: list[int], dtype: torch.dtype) -> None:
     batch = random_bags(sizes, 4, dtype=dtype, scale=1e4)
     plan, column_error, counts = transport(batch)
-    assert plan.isfinite().all() and column_error.isfinite()
+    assert plan.isfinite().all() and column_error.isfinite().all()
     torch.testing.assert_close(plan.sum(1), torch.ones_like(plan[:, 0]), rtol=0, atol=1e-6)
     assert (plan[(counts == 0)[batch.bag_index]] == 0).all()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
 
 from methods.problems import random_bags, share_of, started
+from processes import start_processes
 from torchllp.batch import BagBatch
 from torchllp.engine.sync_batch_norm import sync_batch_norm
 from torchllp.engine.train import Learner
@@ -63,7 +63,7 @@ def gradients_of_two_processes(
     First for a net without batch norm, then for one whose batch norm is over both processes.
     """
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_worker, (folder, name, numbers, sizes), nprocs=2)
+        start_processes(_worker, (folder, name, numbers, sizes), 2)
         batch = random_bags(sizes, 4)
         for batch_norm in (False, True):
             learner = _learner(name, numbers, batch_norm, batch)

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from torchllp.cli.console import console
 from torchllp.engine.train import Observer
+from torchllp.launched import is_first
 
 
 class _Bar(Observer):
@@ -36,8 +37,11 @@ class _Bar(Observer):
 
 @contextmanager
 def show_progress(console: Console = console, *, quiet: bool = False) -> Iterator[Observer]:
-    """An observer that shows how far the training is; ``quiet`` leaves what it says to its train.log."""
-    if console.is_terminal:
+    """An observer that shows how far the training is; ``quiet`` leaves what it says to its train.log.
+
+    Of several processes the first one has the bar.
+    """
+    if console.is_terminal and is_first():
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

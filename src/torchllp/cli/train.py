@@ -111,7 +111,10 @@ def train(
         if other in configs.values():
             raise Misuse(f"--compare {name}: that is what is trained already")
         configs[path.with_name(f"{path.name}-{name}")] = other
-    _check_all(configs, overwrite=overwrite)
+    from torchllp.engine.distributed import join, together
+
+    join()
+    together(lambda: _check_all(configs, overwrite=overwrite))
     runs = [train_or_stop(settings, where, overwrite=overwrite, profile=profile) for where, settings in configs.items()]
     _show_results(runs)
 

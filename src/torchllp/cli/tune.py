@@ -18,6 +18,7 @@ from torchllp.cli.training import Flag, Repeated, check_resume_alone, config_of,
 from torchllp.config import Compute, Config, DataConfig, OwnConfig, Recipe
 from torchllp.errors import LLPError
 from torchllp.launch import Place, check_place, launch
+from torchllp.launched import is_launched
 
 if TYPE_CHECKING:
     from torchllp.search_space import SearchSpace
@@ -104,6 +105,8 @@ def tune(
         TOML file like a run's config.toml.
     """
     given = {name: value for name, value in locals().items() if name not in NOT_OF_THE_STUDY}
+    if is_launched():
+        raise Misuse("torchrun's processes train one model: for many trials at once say --on local or --on slurm")
     sbatch = _sbatch_options(slurm, on)
     if (on is None) != (jobs is None):
         raise Misuse("--on and --jobs belong together, such as --on local --jobs 4")

@@ -34,7 +34,7 @@ class Share:
     """Instances of the whole step; so are the next two."""
     num_bags: int
     """That are labelled."""
-    num_labelled: int
+    num_labelled_instances: int
     """Instances of these."""
     is_idle: bool
     """Whether it does the work of another, because there are fewer bags than processes."""
@@ -126,7 +126,7 @@ class BatchMaker:
             step_rows=None if step_rows is None else torch.from_numpy(step_rows),
             step_size=int(sizes.sum()),
             num_bags=len(sizes_labelled),
-            num_labelled=int(sizes_labelled.sum()),
+            num_labelled_instances=int(sizes_labelled.sum()),
             is_idle=is_idle,
         )
 
@@ -157,9 +157,9 @@ class BatchMaker:
             generator=generator,
             step_rows=share.step_rows,
             step_size=share.step_size,
-            num_bags=math.inf if share.is_idle else max(1, share.num_bags) / self.processes.count,
-            num_instances=math.inf if share.is_idle else share.step_size / self.processes.count,
-            num_labelled_instances=math.inf if share.is_idle else max(1, share.num_labelled) / self.processes.count,
+            num_bags=self._divisor(share, max(1, share.num_bags)),
+            num_instances=self._divisor(share, share.step_size),
+            num_labelled_instances=self._divisor(share, max(1, share.num_labelled_instances)),
             reduce=self._sum_of_others if share.is_idle else self.processes.sum,
         )
         later = (lambda chunk: torch.cat([x for x in view(chunk) if x is not None])) if in_chunks else None
@@ -191,6 +191,10 @@ class BatchMaker:
             )
 
         return view
+
+    def _divisor(self, share: Share, number: int) -> float:
+        """What a sum is divided by, so that the processes' mean of it is the sum of all of them over ``number``."""
+        return math.inf if share.is_idle else number / self.processes.count
 
     def _sum_of_others(self, x: Tensor) -> Tensor:
         return self.processes.sum(torch.zeros_like(x))

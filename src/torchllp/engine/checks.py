@@ -14,6 +14,7 @@ from torchllp.engine.distributed import Processes
 from torchllp.engine.evaluate import predict
 from torchllp.errors import LLPError
 from torchllp.launched import is_launched
+from torchllp.methods import METHODS
 from torchllp.methods.method import Method
 from torchllp.views.views import Views
 
@@ -51,8 +52,13 @@ def check_parts(method: Method, compute: Compute) -> None:
     """Raise if a step is to be cut up, into chunks or over processes, by a method that needs it whole."""
     if not method.learns_classes and (is_launched() or Processes.current().count > 1):
         raise LLPError(f"{type(method).__name__} compares all instances of a step: train it as one process")
-    if compute.chunk_size is not None and not method.in_chunks:
-        raise LLPError(f"{type(method).__name__} needs all views of a step together: chunk_size is for dllp and ahil")
+    if compute.chunk_size is None:
+        return
+    if not method.in_chunks:
+        able = " and ".join(name for name in METHODS.names() if METHODS.load(name).in_chunks)
+        raise LLPError(f"{type(method).__name__} needs all views of a step together: chunk_size is for {able}")
+    if compute.sync_batch_norm:  # it would wait in each chunk for the others, which may have fewer
+        raise LLPError("batch norm is over a chunk or over all processes: leave out chunk_size or sync_batch_norm")
 
 
 def check_epoch(model: nn.Module, row: Mapping[str, float]) -> None:

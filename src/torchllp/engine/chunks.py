@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from torchllp.errors import LLPError
+
 
 class Chunked(nn.Module):
     """A model of instances that are named by number, and looked at a chunk at a time.
@@ -36,13 +38,16 @@ class Chunked(nn.Module):
         num_views = len(numbers) // self.num_instances
         with set_checkpoint_early_stop(False):  # to the end, where a last batch norm may be
             predictions = [
-                checkpoint(self._predict, chunk, use_reentrant=False, context_fn=self._passes).chunk(num_views)
+                checkpoint(self._predict, chunk, num_views, use_reentrant=False, context_fn=self._passes)
                 for chunk in torch.arange(self.num_instances).split(self.chunk_size)
             ]
         return torch.cat([view for views in zip(*predictions, strict=True) for view in views])
 
-    def _predict(self, chunk: Tensor) -> Tensor:
-        return self.model(self.view(chunk))
+    def _predict(self, chunk: Tensor, num_views: int) -> tuple[Tensor, ...]:
+        views = self.view(chunk)
+        if len(views) != num_views * len(chunk):
+            raise LLPError("a method that works in chunks calls the model once, on all views that it asks for")
+        return self.model(views).chunk(num_views)
 
     def _passes(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return _buffers_stay(self.model), nullcontext()

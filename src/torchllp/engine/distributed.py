@@ -115,26 +115,30 @@ def join() -> Processes:
 
 
 def together(make: Callable[[], T]) -> T:
-    """What ``make`` returns, or the first error of any process on all of them.
+    """What ``make`` returns, or the first error of any process on all of them: so the first one can tell it.
 
     The first process of each machine goes first, so that the others find the files that it has downloaded or cached.
     """
     if not _has_group():
         return make()
-    result, error = None, None
+    result: list[T] = []
+    error = None
     for turn in (True, False):
         if turn == (local_rank() == 0):
             try:
-                result = make()
+                result.append(make())
             except (LLPError, OSError) as problem:
                 error = problem
         errors: list[str | None] = [None] * dist.get_world_size()
         dist.all_gather_object(errors, None if error is None else str(error))
         for rank, words in enumerate(errors):
             if words is not None:
-                raise error if error is not None and rank == dist.get_rank() else LLPError(f"process {rank}: {words}")
-    assert result is not None
-    return result
+                raise (
+                    error
+                    if error is not None and rank == dist.get_rank() == 0
+                    else LLPError(f"process {rank}: {words}")
+                )
+    return result[0]
 
 
 @contextmanager

@@ -30,13 +30,15 @@ class EMA(nn.Module):
         # kept, as to walk over the modules takes longer than the update
         self._averaged: list[Tensor] = list(self.module.parameters())
         self._current: list[Tensor] = list(model.parameters())
+        self._copies: list[Tensor] = list(self.module.buffers())
+        self._originals: list[Tensor] = list(model.buffers())
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the weights of the model that this is the average of, after a step."""
+    def update(self) -> None:
+        """Take in the weights of the model, after a step."""
         torch._foreach_lerp_(self._averaged, self._current, 1 - warmed_up_decay(self.decay, self.num_updates))
-        if buffers := list(model.buffers()):
-            torch._foreach_copy_(list(self.module.buffers()), buffers)
+        if self._originals:
+            torch._foreach_copy_(self._copies, self._originals)
         self.num_updates += 1
 
     def get_extra_state(self) -> int:

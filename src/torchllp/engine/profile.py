@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from torchllp.engine.train import Observer
 
 SKIPPED, WARM_UP, PROFILED = 3, 2, 10
 """Steps before the profiler, steps that it is given to settle, and steps that it records."""
+STEP = "ProfilerStep"
+"""What the profiler calls a step, in which there is also the time between operations."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Profile(Observer):
         self.costs: list[Cost] = []
         """The largest first; none before enough steps are done."""
         self.profiler: profile | None = None
+        self.num_steps = 0
 
     def on_start(self, epochs_done: int, num_epochs: int) -> None:
         self.observer.on_start(epochs_done, num_epochs)
@@ -46,6 +50,7 @@ class Profile(Observer):
     def on_step(self, epoch: int, step: int, num_steps: int) -> None:
         self.observer.on_step(epoch, step, num_steps)
         assert self.profiler is not None
+        self.num_steps += 1
         self.profiler.step()
 
     def close(self) -> None:
@@ -54,14 +59,21 @@ class Profile(Observer):
             self.profiler.stop()
 
     def _read(self, profiler: profile) -> None:
-        profiler.export_chrome_trace(str(self.file))
+        if self.num_steps < SKIPPED + WARM_UP + PROFILED:
+            return  # closed on the way
+        unfinished = self.file.with_name(f".{self.file.name}")
+        profiler.export_chrome_trace(str(unfinished))
+        unfinished.replace(self.file)
         events = profiler.key_averages()
-        on_gpu = any(event.self_device_time_total for event in events)
-        times = {e.key: e.self_device_time_total if on_gpu else e.self_cpu_time_total for e in events}
+        if kernels := [e for e in events if e.device_type != DeviceType.CPU and not e.key.startswith(STEP)]:
+            events = kernels
+            times = {event.key: event.self_device_time_total for event in events}
+        else:
+            times = {event.key: event.self_cpu_time_total for event in events}
         calls = {event.key: event.count for event in events}
         total = sum(times.values())
         self.costs = [
-            Cost("Python, between operations" if name.startswith("ProfilerStep") else name, time / total, ms, n)
+            Cost("Python, between operations" if name.startswith(STEP) else name, time / total, ms, n)
             for name, time in sorted(times.items(), key=lambda item: -item[1])
             for ms, n in [(time / 1000 / PROFILED, calls[name] / PROFILED)]
         ]

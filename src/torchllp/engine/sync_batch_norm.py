@@ -8,6 +8,9 @@ from torch.distributed.nn.functional import all_reduce
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm over the instances of all processes, whatever each one's share."""
 
+    is_idle = False
+    """Whether this process works on what another one has too, which must not count twice."""
+
     def _check_input_dim(self, input: Tensor) -> None:
         pass
 
@@ -18,10 +21,11 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         shape = [1, -1, *[1] * (input.ndim - 2)]
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         count = x.new_tensor([x.numel() / x.shape[1]])
-        total = all_reduce(torch.cat([x.sum(dims), count]))
+        counted = float(not self.is_idle)
+        total = all_reduce(counted * torch.cat([x.sum(dims), count]))
         mean, count = total[:-1] / total[-1], total[-1].detach()
         centred = x - mean.view(shape)
-        variance = all_reduce(centred.square().sum(dims)) / count
+        variance = all_reduce(counted * centred.square().sum(dims)) / count
         self._update_running(mean.detach(), variance.detach() * count / (count - 1))
         y = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
@@ -38,6 +42,13 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         momentum = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         self.running_var.lerp_(unbiased_variance.to(self.running_var.dtype), momentum)
+
+
+def set_idle(module: nn.Module, is_idle: bool) -> None:
+    """Say to every batch norm whether what this process sees next counts."""
+    for layer in module.modules():
+        if isinstance(layer, SyncBatchNorm):
+            layer.is_idle = is_idle
 
 
 def sync_batch_norm(module: nn.Module) -> nn.Module:

@@ -25,7 +25,7 @@ from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.process import borrowed_process, seeded, set_seed
 from torchllp.engine.running_means import RunningMeans
 from torchllp.engine.stream import is_too_large
-from torchllp.engine.sync_batch_norm import sync_batch_norm
+from torchllp.engine.sync_batch_norm import set_idle, sync_batch_norm
 from torchllp.engine.views import views_of
 from torchllp.methods.method import Method
 from torchllp.metrics import CRITERIA
@@ -185,13 +185,15 @@ def train(
                 this = batches.make(share, generator=generator, progress=progress)
 
                 set_learning_rate(optimizer, learning_rate(recipe, progress))
+                if compute.sync_batch_norm:
+                    set_idle(learner, this.is_idle)
                 with precision.autocast():
                     parts = parallel(this.batch, this.view)
                 precision.scaler.scale(parts["loss"]).backward()
                 precision.scaler.step(optimizer)
                 precision.scaler.update()
                 optimizer.zero_grad(set_to_none=True)
-                ema.update(model)
+                ema.update()
 
                 means.add_step(parts, this.batch.step_size, this.labels, is_idle=this.is_idle)
                 observer.on_step(epoch, step, len(steps))

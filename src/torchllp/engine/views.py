@@ -11,7 +11,7 @@ from torchllp.views.table import TableViews
 from torchllp.views.views import Views
 
 DONORS = 65_536
-"""Rows of a table too large for the device whose values the strong view takes; of another table all are."""
+"""Rows of a table whose values the strong view takes, at most: they are kept where views are made, if rows are not."""
 
 
 def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False, device: torch.device | None = None) -> Views:
@@ -36,7 +36,7 @@ def views_of(data: Dataset, recipe: Recipe, *, contrastive: bool = False, device
     return TableViews(
         columns=tuple(every) if data.encoder is None else data.encoder.columns,
         is_number=tuple(True for _ in every) if data.encoder is None else data.encoder.is_number,
-        source=rows if device in (None, rows.device) else rows[:: -(-len(rows) // DONORS)].to(device),
+        source=(rows if len(rows) <= DONORS else rows[:: -(-len(rows) // DONORS)]).to(device or rows.device),
         noise=recipe.noise,
         corruption=recipe.corruption,
     )

@@ -10,7 +10,7 @@ from torchllp.functional.reductions import bag_logsumexp, bag_sum
 def bag_transport(
     log_p: Tensor, bag_index: Tensor, counts: Tensor, *, eps: float = 1.0, rounds: int = 25
 ) -> tuple[Tensor, Tensor]:
-    """The entropic transport plan of every bag, ``[N, C]``, and how far it still is from the counts, a scalar.
+    """The entropic transport plan of every bag, ``[N, C]``, and how far it still is from its counts, ``[B]``.
 
     Over plans ``T >= 0`` whose rows sum to 1 and whose columns sum to ``counts [B, C]`` over each bag, it is the one
     with the smallest ``sum -T log_p + eps sum T log T``: as near to the predictions as the counts allow. Sinkhorn's
@@ -45,5 +45,5 @@ def bag_transport(
         # are scaled a column still has m / M.
         columns = columns + log_counts - bag_sum(plan, bag_index, num_bags).log()
         plan = scale(columns)
-    column_error = torch.where(is_known, bag_sum(plan, bag_index, num_bags) - counts, 0.0).abs().amax()
+    column_error = torch.where(is_known, bag_sum(plan, bag_index, num_bags) - counts, 0.0).abs().amax(1)
     return plan, column_error

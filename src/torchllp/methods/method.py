@@ -22,7 +22,8 @@ class Method(nn.Module):
     """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
 
     in_chunks: ClassVar[bool] = False
-    """Whether a step larger than memory can be trained on: :meth:`forward` calls the model once, on the views alone."""
+    """Whether a step larger than memory can be trained on: :meth:`forward` calls the model once, on all its views in
+    their order, and does nothing else with them."""
 
     contrastive: ClassVar[bool] = False
     """Whether the two views of an image are SimCLR's, both of one kind, in place of a weak and a strong one."""

@@ -15,7 +15,7 @@ def likeliest_labels(log_p: Tensor) -> Tensor:
 
 @torch.no_grad()
 def transported_labels(log_p: Tensor, batch: BagBatch, *, eps: float, rounds: int) -> tuple[Tensor, Tensor]:
-    """Soft labels that agree with the counts of each bag, ``[N, C]``, and by how much they still miss them.
+    """Soft labels that agree with the counts of each bag, ``[N, C]``, and by how much they still miss them, ``[B]``.
 
     A bag whose proportions are not known has its predictions for labels.
     """

@@ -72,7 +72,7 @@ class ROT(Method):
             "loss": self.alpha * bag_loss + (1 - self.alpha) * instance_loss,
             "bag_kl": bag_kl,
             "instance_loss": instance_loss.detach(),
-            "column_error": column_error,
+            "column_error": column_error.sum() / batch.num_bags,
             "log_p": log_p.detach(),
             "pseudo_labels": label,
         }
