@@ -24,8 +24,8 @@ from torchllp.functional.proportion import (
     with_rest,
 )
 from torchllp.functional.reductions import (
+    BagColumns,
     bag_entropy,
-    bag_log_normalize,
     bag_logsumexp,
     bag_mean,
     bag_sizes,
@@ -35,11 +35,11 @@ from torchllp.functional.transport import bag_transport
 
 __all__ = [
     "AUTO_BETA",
+    "BagColumns",
     "adversarial_perturbation",
     "assign_labels",
     "auto_beta",
     "bag_entropy",
-    "bag_log_normalize",
     "bag_logsumexp",
     "bag_mean",
     "bag_sizes",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchllp.functional.probabilities import entropy
-from torchllp.functional.reductions import bag_entropy, bag_sizes
+from torchllp.functional.reductions import BagColumns, bag_sizes
 
 AUTO_BETA = 0.2
 """The constant of :func:`auto_beta`: with it beta_instance is near the paper's 1 for 10 classes and 5 for 100."""
@@ -66,7 +66,7 @@ def dual_entropy_weight(
     beta_instance: float | Tensor | None = 1.0,
     is_labelled: Tensor | None = None,
     observed: Tensor | None = None,
-    logsumexp: Tensor | None = None,
+    columns: BagColumns | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
     """Weight of each instance's pseudo-label, ``[N]``: bag weight of its class times instance weight (Eq. 6).
@@ -75,7 +75,7 @@ def dual_entropy_weight(
     the bags. A beta of None switches that factor off (it is then 1, for absent classes too). In bags that are not
     labelled (``is_labelled [B]`` False), and for classes that were not ``observed [B, C]``, there is nothing to
     compare with and the bag factor is 1.
-    ``logsumexp [B, C]`` is the ``bag_logsumexp`` of ``log_p``, and ``sizes [B]`` the ``bag_sizes``, where at hand.
+    ``columns`` are the ``BagColumns`` of ``log_p``, and ``sizes [B]`` the ``bag_sizes``, where at hand.
 
     >>> log_p = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
     >>> bag_index, proportions = torch.tensor([0, 0]), torch.tensor([[0.5, 0.5]])
@@ -86,8 +86,8 @@ def dual_entropy_weight(
     if beta_bag is not None:
         num_bags = len(proportions)
         sizes = bag_sizes(bag_index, num_bags, log_p.dtype) if sizes is None else sizes.to(log_p.dtype)
-        columns = bag_entropy(log_p, bag_index, num_bags, logsumexp, sizes)
-        by_class = bag_weight(columns, proportions * sizes[:, None], beta_bag)
+        columns = BagColumns.of(log_p, bag_index, num_bags) if columns is None else columns
+        by_class = bag_weight(columns.entropy(), proportions * sizes[:, None], beta_bag)
         if is_labelled is not None:
             by_class = torch.where(is_labelled[:, None], by_class, 1.0)
         if observed is not None:

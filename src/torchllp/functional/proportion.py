@@ -3,26 +3,25 @@
 import torch
 from torch import Tensor
 
-from torchllp.functional.reductions import bag_logsumexp, bag_sizes
+from torchllp.functional.reductions import BagColumns, bag_sizes
 
 
 def log_mean_probability(
-    log_p: Tensor, bag_index: Tensor, num_bags: int, logsumexp: Tensor | None = None, sizes: Tensor | None = None
+    log_p: Tensor, bag_index: Tensor, num_bags: int, columns: BagColumns | None = None, sizes: Tensor | None = None
 ) -> Tensor:
     """Log of the mean predicted probability of each class over each bag, ``log p-bar [B, C]`` (Eq. 3).
 
-    ``log_p [N, C]`` are log-probabilities; ``logsumexp [B, C]`` is their ``bag_logsumexp`` and ``sizes [B]`` the
-    ``bag_sizes``, where they are at hand.
+    ``log_p [N, C]`` are log-probabilities; ``columns`` are their ``BagColumns``, and ``sizes [B]`` the ``bag_sizes``,
+    where at hand.
 
     >>> import torch
     >>> log_p = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()
     >>> log_mean_probability(log_p, torch.tensor([0, 0]), 1).exp()
     tensor([[0.7000, 0.3000]])
     """
-    if logsumexp is None:
-        logsumexp = bag_logsumexp(log_p, bag_index, num_bags)
+    columns = BagColumns.of(log_p, bag_index, num_bags) if columns is None else columns
     sizes = bag_sizes(bag_index, num_bags, log_p.dtype) if sizes is None else sizes.to(log_p.dtype)
-    return logsumexp - sizes.log()[:, None]
+    return columns.logsumexp() - sizes.log()[:, None]
 
 
 def with_rest(proportions: Tensor, log_mean: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:

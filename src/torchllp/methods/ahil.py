@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import bag_logsumexp, log_probabilities
+from torchllp.functional import BagColumns, log_probabilities
 from torchllp.methods.method import Method
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
@@ -62,12 +62,12 @@ class AHIL(Method):
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         log_p, log_p_strong = log_probabilities(model(batch.both_views())).chunk(2)  # [N, C] each
-        logsumexp = bag_logsumexp(log_p, batch.bag_index, len(batch.proportions))  # of each bag and class, used twice
+        columns = BagColumns.of(log_p, batch.bag_index, len(batch.proportions))  # used by both, and costly
 
-        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, logsumexp, term=self.bag_term)  # Eq. 2-3
+        bag_loss, bag_kl = bag_term(log_p, batch, self.bag_weighting, columns, term=self.bag_term)  # Eq. 2-3
         label = likeliest_labels(log_p)  # Eq. 4
         trust = dual_entropy_weights(  # Eq. 6-10
-            log_p, label, batch, beta_bag=self.beta_bag, beta_instance=self.beta_instance, logsumexp=logsumexp
+            log_p, label, batch, beta_bag=self.beta_bag, beta_instance=self.beta_instance, columns=columns
         )
         instance_loss = instance_term(log_p_strong, label, batch, trust)  # Eq. 5
         return {

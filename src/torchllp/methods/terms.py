@@ -8,6 +8,7 @@ from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
 from torchllp.functional import (
+    BagColumns,
     count_log_probability,
     log_mean_probability,
     noise_variance,
@@ -67,7 +68,7 @@ def bag_term(
     log_p: Tensor,
     batch: BagBatch,
     weighting: str = "equal",
-    logsumexp: Tensor | None = None,
+    columns: BagColumns | None = None,
     *,
     term: str = "mean",
 ) -> tuple[Tensor, Tensor]:
@@ -76,7 +77,7 @@ def bag_term(
     Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances. ``term``
     is one of ``BAG_TERMS``.
     """
-    log_mean = log_mean_probability(log_p, batch.bag_index, len(batch.proportions), logsumexp, batch.sizes)
+    log_mean = log_mean_probability(log_p, batch.bag_index, len(batch.proportions), columns, batch.sizes)
     proportions = batch.proportions.to(log_mean.dtype)
     if batch.observed is not None:
         proportions, log_mean = with_rest(proportions, log_mean, batch.observed)

@@ -9,6 +9,7 @@ from torch.nn.functional import one_hot
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import (
+    BagColumns,
     auto_beta,
     bag_mean,
     dual_entropy_weight,
@@ -27,7 +28,7 @@ def dual_entropy_weights(
     *,
     beta_bag: Beta | Tensor,
     beta_instance: Beta | Tensor,
-    logsumexp: Tensor | None = None,
+    columns: BagColumns | None = None,
 ) -> Tensor:
     """AHIL's: the weight of the label's class in its bag times that of the instance (Eq. 6-10); None leaves one out."""
     if isinstance(beta_bag, str):
@@ -43,7 +44,7 @@ def dual_entropy_weights(
         beta_instance=beta_instance,
         is_labelled=batch.is_labelled,
         observed=batch.observed,
-        logsumexp=logsumexp,
+        columns=columns,
         sizes=batch.sizes,
     )
 
