@@ -141,9 +141,9 @@ def test_steps_are_measured() -> None:
 
 
 def test_streams_are_measured() -> None:
-    (row,) = streams.measure(TINY, repeats=2, num_steps=2)
-    assert len(row.ratios) == 2
-    check([row])
+    rows = streams.measure({TINY: 2, streams.TableProblem(2, 8, num_rows=64): 2}, repeats=2)
+    assert [len(row.ratios) for row in rows] == [2, 2]
+    check(rows)
 
 
 def test_the_way_of_the_reference_is_measured() -> None:

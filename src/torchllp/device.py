@@ -1,5 +1,7 @@
-"""What code that runs on any device must take care of: waiting for it, and its precision."""
+"""What code that runs on any device must take care of: waiting for it, its memory, and its precision."""
 
+import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +14,15 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu" and not tensor.is_pinned():
         tensor = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
     return tensor.to(device, non_blocking=True)
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that are free on the device; infinity where nobody says."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return math.inf  # macOS
 
 
 @contextmanager

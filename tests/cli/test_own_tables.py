@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from commands import here, llp
 from own_tables import BAGS, CLASSES, OURS, RECIPE, ROWS, SHORT, Work, predictions, without, write
 from torchllp import Run
+from torchllp.engine.stream import take
 
 KILLED = """
 import os, signal, sys
@@ -64,6 +66,27 @@ def test_training_from_a_folder_of_parquet_files(work: Work, tmp_path: Path) -> 
     run = Run.open(tmp_path / "run")
     assert run.data_file.read_bytes() == work.run.data_file.read_bytes()
     assert run.model_file.read_bytes() == work.run.model_file.read_bytes()
+
+
+def test_a_folder_of_parquet_files_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table(ROWS), tmp_path / "rows" / "0.parquet", row_group_size=100)
+    write(tmp_path / "bags.parquet", BAGS)
+    flags = ["--instances", "rows", "--bags", "bags.parquet", *OURS, *SHORT]
+    assert here("train", *flags, "--run", "in-memory", cwd=tmp_path).returncode == 0
+    streamed: list[torch.Tensor] = []
+
+    def observed(inputs: torch.Tensor, rows: torch.Tensor, device: torch.device) -> torch.Tensor:
+        streamed.append(inputs)
+        return take(inputs, rows, device)
+
+    for module in ("data.table_encoder", "engine.stream"):
+        monkeypatch.setattr(f"torchllp.{module}.free_memory", lambda device: 0)
+    monkeypatch.setattr("torchllp.engine.batches.take", observed)
+    assert here("train", *flags, "--run", "streamed", cwd=tmp_path).returncode == 0
+    assert streamed
+    one, two = (Run.open(tmp_path / name).model_file.read_bytes() for name in ("in-memory", "streamed"))
+    assert one == two
 
 
 def test_a_killed_run_resumes_exactly(work: Work, tmp_path: Path) -> None:

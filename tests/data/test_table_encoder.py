@@ -3,13 +3,16 @@ import decimal
 import json
 import math
 import string
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
@@ -20,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torchllp import LLPError
 from torchllp.data import table as table_module
 from torchllp.data.table import Table
-from torchllp.data.table_encoder import MOST_CATEGORIES, TableEncoder
+from torchllp.data.table_encoder import MOST_CATEGORIES, TableEncoder, _new_features
 
 
 def fit(columns: Any, categorical: tuple[str, ...] = ()) -> tuple[TableEncoder, Table]:
@@ -122,6 +125,43 @@ def test_a_column_without_values_in_some_blocks(monkeypatch: pytest.MonkeyPatch)
     for values in ([*nothing, 10.0, 30.0], [10.0, 30.0, *nothing], [10.0, None, *nothing, 30.0, None]):
         encoder, _ = fit({"x": values})
         assert (encoder.mean.tolist(), encoder.scale.tolist()) == ([20], [10])
+
+
+def test_features_larger_than_memory_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_rows, num_numbers = 40_000, 50
+    generator = np.random.default_rng(0)
+    for part in range(4):
+        columns = {f"x{i}": generator.normal(size=num_rows // 4).astype(np.float32) for i in range(num_numbers)}
+        columns |= {
+            "nothing": np.full(num_rows // 4, np.nan),
+            "colour": generator.choice(["red", "blue"], num_rows // 4),
+        }
+        pq.write_table(pa.table(columns), tmp_path / f"{part}.parquet", row_group_size=1000)
+    for module in ("table", "table_encoder"):
+        monkeypatch.setattr(f"torchllp.data.{module}.BLOCK_ROWS", 1000)
+
+    def encoded() -> tuple[TableEncoder, torch.Tensor, torch.Tensor, int]:
+        table = Table.of(tmp_path)
+        tracemalloc.start()
+        encoder, fitted = TableEncoder.fit_transform(table, table.column_names)
+        transformed = encoder.transform(table)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return encoder, fitted, transformed, peak
+
+    in_memory = encoded()
+    monkeypatch.setattr("torchllp.data.table_encoder.free_memory", lambda device: 2e6)
+    on_disk = encoded()
+    assert on_disk[0].to_json() == in_memory[0].to_json() and "nothing" not in on_disk[0].numbers
+    assert on_disk[1].equal(in_memory[1]) and on_disk[2].equal(in_memory[2])
+    size = 4 * num_rows * (num_numbers + 2)
+    assert in_memory[3] > 2 * size and on_disk[3] < size / 3
+
+
+def test_features_larger_than_memory_and_disk() -> None:
+    """There is no machine with an exabyte of either."""
+    with pytest.raises(LLPError, match=r"the features take 4000000000\.0 GB.* by the environment variable TMPDIR"):
+        _new_features(10**15, 1000)
 
 
 def test_constant_columns_are_zero() -> None:

@@ -1,5 +1,7 @@
 """Columns of a table as features: numbers standardised, categories as 0 and 1. Fitted once, saved as plain JSON."""
 
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
 from torchllp.data.table import BLOCK_ROWS, MISSING, Table, as_text
+from torchllp.device import free_memory
 from torchllp.errors import LLPError
 
 pc: Any = pyarrow.compute  # its functions are made at run time, where no type checker sees them
@@ -86,12 +89,12 @@ class TableEncoder:
             else:
                 numbers[column] = _width(table, column, kind)
         num_numbers = sum(numbers.values())
-        features = np.empty((table.num_rows, num_numbers + sum(map(len, categories.values()))), dtype=np.float32)
+        features = _new_features(table.num_rows, num_numbers + sum(map(len, categories.values())))
         mean, scale = _standardize(table, numbers, features[:, :num_numbers])
         missing = np.flatnonzero(np.isnan(mean))
         if len(missing):
             empty += [_columns_of(numbers)[number] for number in missing]
-            features = np.delete(features, missing, axis=1)
+            features = _without(features, missing)
             mean, scale = np.delete(mean, missing), np.delete(scale, missing)
         numbers = {column: width for column, width in numbers.items() if column not in empty}
         if not numbers and not categories:
@@ -140,7 +143,7 @@ class TableEncoder:
     def transform(self, table: Table) -> Tensor:
         """The features of a table's rows, ``[N, D]``."""
         table.need(self.column_names, " that the model was trained on")
-        features = np.empty((table.num_rows, len(self.columns)), dtype=np.float32)
+        features = _new_features(table.num_rows, len(self.columns))
         if self.numbers:
             start = 0
             for block in _number_blocks(table, self.numbers):
@@ -199,6 +202,30 @@ class TableEncoder:
             mean=np.array(content["mean"], dtype=np.float64),
             scale=np.array(content["scale"], dtype=np.float64),
         )
+
+
+def _new_features(num_rows: int, num_features: int) -> np.ndarray:
+    """An array for the features; where they would take more than half of the free memory, a map of a temporary file.
+
+    The file has no name, so it is gone with the process, however that ends.
+    """
+    shape, num_bytes = (num_rows, num_features), 4 * num_rows * num_features
+    if num_bytes <= free_memory(torch.device("cpu")) / 2:
+        return np.empty(shape, dtype=np.float32)
+    with tempfile.TemporaryFile() as file:
+        if num_bytes > shutil.disk_usage(tempfile.gettempdir()).free:  # to write to a map would then end the process
+            raise LLPError(
+                f"the features take {num_bytes / 1e9:.1f} GB, more than is free in memory and in "
+                f"{tempfile.gettempdir()}: name another directory by the environment variable TMPDIR"
+            )
+        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+
+
+def _without(features: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    kept = _new_features(len(features), features.shape[1] - len(columns))
+    for start in range(0, len(features), BLOCK_ROWS):
+        kept[start : start + BLOCK_ROWS] = np.delete(features[start : start + BLOCK_ROWS], columns, axis=1)
+    return kept
 
 
 def _is_text(kind: pa.DataType) -> bool:

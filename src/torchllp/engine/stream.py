@@ -1,6 +1,5 @@
 """Instances that stay where they are, on disk or in main memory, and are brought to the device step by step."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -8,19 +7,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from torchllp.device import free_memory
+
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def is_too_large(inputs: Tensor, device: torch.device) -> bool:
     """Whether instances take more than half of what is free where they would be trained on."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    else:  # macOS does not say
-        return False
-    return inputs.nbytes > free / 2
+    return inputs.nbytes > free_memory(device) / 2
 
 
 def take(inputs: Tensor, rows: Tensor, device: torch.device) -> Tensor:
