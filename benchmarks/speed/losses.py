@@ -112,7 +112,7 @@ def measure(
     repeats: int = 21,
     calls_a_turn: int = 10,
 ) -> list[Row]:
-    torch.empty(30 * 2**20, dtype=torch.uint8)  # as a network has: the C library keeps the memory of small ones from now
+    torch.empty(30 * 2**20, dtype=torch.uint8)  # as a network takes: from now on the C library keeps what is smaller
     rows = []
     for num_bags, size in shapes:
         for num_classes in classes:
