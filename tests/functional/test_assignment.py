@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from torchllp import LLPError
-from torchllp.functional import assign_labels, matching_offsets, whole_counts
+from torchllp.functional import assign_bags, assign_labels, matching_offsets, whole_counts
 
 
 def random_rows(num_rows: int, num_classes: int, seed: int) -> np.ndarray:
@@ -188,3 +188,23 @@ def test_counts_that_are_not_whole_and_proportions_that_are_none() -> None:
             whole_counts(np.array(wrong), 2)
     with pytest.raises(LLPError, match=r"^the number of instances must be 0 or above, not -1$"):
         whole_counts(np.array([1.0]), -1)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(2, 6), st.integers(0, 2**31))
+def test_bags_together_are_bags_one_by_one(sizes: list[int], num_classes: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    bag_index = generator.permutation(np.arange(len(sizes)).repeat(sizes))
+    log_p = random_rows(len(bag_index), num_classes, seed)
+    proportions = np.stack([random_counts(size, num_classes, seed + i) / size for i, size in enumerate(sizes)])
+    proportions[generator.random(len(sizes)) < 0.2] = 0
+    labels = assign_bags(log_p, bag_index, proportions)
+    for bag, shares in enumerate(proportions):
+        rows = np.flatnonzero(bag_index == bag)
+        if not shares.any():
+            assert np.array_equal(labels[rows], log_p[rows].argmax(1))
+            continue
+        counts = whole_counts(shares, len(rows))
+        assert np.array_equal(np.bincount(labels[rows], minlength=num_classes), counts)
+        best = assign_labels(log_p[rows], counts)
+        assert score(log_p[rows], labels[rows]) == pytest.approx(score(log_p[rows], best), abs=1e-9)

@@ -3,6 +3,7 @@
 ``P`` are probabilities, ``bags[i]`` the rows of bag ``i``, ``p[i]`` its proportions; double precision throughout.
 """
 
+import itertools
 import math
 
 import torch
@@ -30,8 +31,9 @@ def bag_loss(
     is_labelled: list[bool],
     weighting: str = "equal",
     term: str = "mean",
+    order: int = 2,
 ) -> Tensor:
-    """Eq. 2-3; or minus the log-probability of the counts of all classes, each against the others."""
+    """Eq. 2-3; or minus the log-probability of the counts of all classes, each against the others; or in between."""
     total, weights = torch.zeros((), dtype=P.dtype), 0.0
     for i, rows in enumerate(bags):
         if not is_labelled[i]:
@@ -42,6 +44,13 @@ def bag_loss(
             for c in range(P.shape[1]):
                 if p[i, c] > 0:
                     loss = loss - p[i, c] * mean[c].log()
+        elif term == "gaussian":
+            for c in range(P.shape[1]):
+                mean, variance = P[rows, c].sum(), (P[rows, c] * (1 - P[rows, c])).sum() + 0.25
+                loss = loss + (p[i, c] * len(rows) - mean) ** 2 / (2 * variance) + variance.log() / 2
+        elif term == "moments":
+            counts = [round(share * len(rows)) for share in p[i].tolist()]
+            loss = sum((common_class_loss(P[rows], counts, r) for r in range(1, order + 1)), loss)
         else:
             pmf = count_probabilities(P[rows])
             for c in range(P.shape[1]):
@@ -49,6 +58,25 @@ def bag_loss(
         weight = len(rows) if weighting == "size" else 1
         total, weights = total + weight * loss, weights + weight
     return total / weights
+
+
+def common_class_loss(P: Tensor, counts: list[int], r: int) -> Tensor:
+    """Cross-entropy of which class ``r`` different instances of a bag have in common, if any, over all sets of them."""
+    loss, size = torch.zeros((), dtype=P.dtype), len(P)
+    if size < r:
+        return loss
+    if size <= 12:
+        sets = list(itertools.combinations(range(size), r))
+        common = [sum(math.prod(P[j, c] for j in members) for members in sets) for c in range(len(counts))]
+    else:  # 256 instances have too many pairs to go through
+        assert r <= 2
+        common = list(P.sum(0) if r == 1 else (P.sum(0) ** 2 - (P**2).sum(0)) / 2)
+    number = math.comb(size, r)
+    for c, m in enumerate(counts):
+        if m >= r:
+            loss = loss - math.comb(m, r) / number * (common[c] / number).log()
+    none = number - sum(math.comb(m, r) for m in counts)
+    return loss - none / number * (1 - sum(common) / number).log() if none else loss
 
 
 def count_probabilities(P: Tensor) -> Tensor:

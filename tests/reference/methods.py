@@ -1,8 +1,10 @@
 """Each method's loss from logits, in plain loops. ``frozen`` fixes pseudo-labels and weights at given values."""
 
+import itertools
 import math
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from reference.bag_terms import (
@@ -82,6 +84,94 @@ def ahil(
     return bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting, bag_term) + instance_weight * instance_loss(
         S, pseudo_labels, trust
     )
+
+
+def custom(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    frozen: Frozen | None = None,
+    bag_term="count",
+    order=2,
+    pseudo_labels="argmax",
+    weights="dual-entropy",
+    instance_weight=0.5,
+    beta_bag=1.0,
+    beta_instance=1.0,
+    threshold=0.6,
+    n_sigma=2.0,
+    ema_decay=0.999,
+    eps=1.0,
+    rounds=25,
+    bag_weighting="equal",
+) -> Tensor:
+    """All but soft labels."""
+    P, S = softmax(weak), softmax(strong)
+    bags, known = rows_of_bags(bag_index, len(p)), is_labelled.tolist()
+    loss = bag_loss(P, bags, p, known, bag_weighting, bag_term, order)
+    if pseudo_labels == "none":
+        return loss
+    if frozen is None:
+        chosen = likeliest(P)
+        if pseudo_labels == "assignment":
+            chosen = feasible(P, bags, p, known)
+        elif pseudo_labels == "transport-hard":
+            plan = transport_plans(P.detach(), bags, p, known, eps, rounds)
+            chosen = [int(plan[j].argmax()) if plan[j].any() else chosen[j] for j in range(len(P))]
+        if weights == "threshold":
+            trust = torch.tensor([float(P[j, c] > threshold) for j, c in enumerate(chosen)], dtype=P.dtype)
+        elif weights == "truncated-gaussian":
+            trust = ConfidenceStatistics(P.shape[1], ema_decay).weights(P.detach(), n_sigma, False)
+        else:
+            trust = dual_entropy_weights(
+                P.detach(),
+                chosen,
+                bags,
+                p,
+                known,
+                beta_bag=beta_bag if weights in ("dual-entropy", "bag") else None,
+                beta_instance=beta_instance if weights in ("dual-entropy", "instance") else None,
+            )
+    else:
+        chosen, trust = frozen
+    if pseudo_labels == "argmax":
+        return loss + instance_weight * instance_loss(S, chosen, trust)
+    rows = [j for i, members in enumerate(bags) if known[i] for j in members]
+    return loss + instance_weight * instance_loss(S[rows], [chosen[j] for j in rows], trust[rows])
+
+
+def feasible(P: Tensor, bags: list[list[int]], p: Tensor, is_labelled: list[bool]) -> list[int]:
+    """The labels of the largest product of probabilities that have the counts of each bag; of few instances, all."""
+    chosen = likeliest(P)
+    for i, rows in enumerate(bags):
+        if is_labelled[i]:
+            places = [c for c, share in enumerate(p[i].tolist()) for _ in range(round(share * len(rows)))]
+            log_p = P[rows].detach().log()
+            if len(rows) <= 6:
+                best = max(
+                    itertools.permutations(places), key=lambda labels: sum(log_p[j, c] for j, c in enumerate(labels))
+                )
+            else:
+                best = [places[k] for k in linear_sum_assignment(log_p[:, places].numpy(), maximize=True)[1]]
+            for j, c in zip(rows, best, strict=True):
+                chosen[j] = c
+    return chosen
+
+
+def llp_pvc(*tensors, frozen=None, **numbers) -> Tensor:
+    return custom(*tensors, bag_term="count", pseudo_labels="none", **numbers)
+
+
+def llp_mm(*tensors, frozen=None, **numbers) -> Tensor:
+    return custom(*tensors, bag_term="moments", pseudo_labels="none", **numbers)
+
+
+def llp_dc(*tensors, bag_term="mean", **numbers) -> Tensor:
+    return custom(*tensors, bag_term=bag_term, pseudo_labels="assignment", weights="threshold", **numbers)
 
 
 def softmatch(

@@ -1,9 +1,10 @@
 """The mathematics of learning from label proportions as pure functions of tensors or arrays."""
 
 from torchllp.functional.adversarial import adversarial_perturbation, unit_length
-from torchllp.functional.assignment import assign_labels, matching_offsets, whole_counts
+from torchllp.functional.assignment import assign_bags, assign_labels, matching_offsets, whole_counts
 from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
+from torchllp.functional.count_moments import gaussian_count_loss, moments_loss
 from torchllp.functional.count_noise import noise_variance
 from torchllp.functional.counts import count_log_probability, log_odds
 from torchllp.functional.dual_entropy import (
@@ -37,6 +38,7 @@ __all__ = [
     "AUTO_BETA",
     "BagColumns",
     "adversarial_perturbation",
+    "assign_bags",
     "assign_labels",
     "auto_beta",
     "bag_entropy",
@@ -53,11 +55,13 @@ __all__ = [
     "draw_groups",
     "dual_entropy_weight",
     "entropy",
+    "gaussian_count_loss",
     "instance_weight",
     "log_mean_probability",
     "log_odds",
     "log_probabilities",
     "matching_offsets",
+    "moments_loss",
     "noise_transition",
     "noise_variance",
     "noise_weight",

@@ -8,6 +8,7 @@ after adding the prices is the solution.
 from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from torchllp.errors import LLPError
 
@@ -54,6 +55,30 @@ def assign_labels(log_p: np.ndarray, counts: np.ndarray) -> np.ndarray:
     present = np.flatnonzero(counts)
     labels, _ = _transport(log_p[:, present], counts[present].astype(np.int64))
     return present[labels]
+
+
+def assign_bags(log_p: np.ndarray, bag_index: np.ndarray, proportions: np.ndarray) -> np.ndarray:
+    """The likeliest labels ``[N]`` that agree with the proportions of each bag, made whole by :func:`whole_counts`.
+
+    ``log_p [N, C]`` are log-probabilities, ``bag_index [N]`` says which bag each instance is in, ``proportions [B, C]``
+    what is known of the bags; in one of which nothing is (zeros) it is the likeliest class.
+
+    >>> log_p = np.log([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+    >>> assign_bags(log_p, np.array([0, 0, 0, 1]), np.array([[1 / 3, 2 / 3], [0, 0]]))
+    array([0, 1, 1, 1])
+    """
+    labels = log_p.argmax(1)
+    order = np.argsort(bag_index, kind="stable")
+    ends = np.cumsum(np.bincount(bag_index, minlength=len(proportions)))
+    for rows, shares in zip(np.split(order, ends[:-1]), proportions, strict=True):
+        if shares.any():
+            counts = whole_counts(shares, len(rows))
+            if len(rows) > FEW_ROWS:
+                labels[rows] = assign_labels(log_p[rows], counts)
+            else:  # for few rows a column an instance is quicker
+                seats = np.repeat(np.arange(len(counts)), counts)
+                labels[rows] = seats[linear_sum_assignment(log_p[rows][:, seats], maximize=True)[1]]
+    return labels
 
 
 def matching_offsets(log_p: np.ndarray, totals: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchllp.batch import BagBatch
-from torchllp.functional import bag_transport
+from torchllp.functional import assign_bags, bag_transport
 
 
 @torch.no_grad()
@@ -21,3 +21,14 @@ def transported_labels(log_p: Tensor, batch: BagBatch, *, eps: float, rounds: in
     """
     counts = batch.proportions * batch.sizes[:, None]
     return bag_transport(log_p, batch.bag_index, counts, eps=eps, rounds=rounds)
+
+
+@torch.no_grad()
+def assigned_labels(log_p: Tensor, batch: BagBatch) -> Tensor:
+    """The likeliest labels that meet the counts of each bag exactly, ``[N]``.
+
+    A bag whose proportions are not known has its likeliest classes. They are found on the CPU, which waits for the
+    device.
+    """
+    arrays = (x.cpu().numpy() for x in (log_p.double(), batch.bag_index, batch.proportions))
+    return torch.from_numpy(assign_bags(*arrays)).to(log_p.device)

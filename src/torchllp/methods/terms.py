@@ -10,7 +10,9 @@ from torchllp.batch import BagBatch
 from torchllp.functional import (
     BagColumns,
     count_log_probability,
+    gaussian_count_loss,
     log_mean_probability,
+    moments_loss,
     noise_variance,
     noise_weight,
     proportion_kl,
@@ -38,13 +40,10 @@ def mean_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Ten
 
 def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
     """Sum over the classes of minus the log-probability of the reported count, each class against all others."""
-    counts = batch.reported
-    if counts is None:
-        counts = batch.proportions * batch.sizes[:, None]
     log_probability = count_log_probability(
         log_p,
         batch.bag_index,
-        torch.where(batch.is_labelled[:, None], counts, torch.nan),
+        _counts(batch),
         noise=batch.noise_kind,
         scale=batch.noise_scale,
         largest=batch.largest_bag,
@@ -52,7 +51,35 @@ def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Te
     return -log_probability.sum(1).to(log_p.dtype)
 
 
-BAG_TERMS: dict[str, Callable[[Tensor, BagBatch, Tensor, Tensor], Tensor]] = {"mean": mean_term, "count": count_term}
+def gaussian_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
+    """The same, if counts were Gaussian."""
+    variance = None
+    if batch.noise_kind is not None and batch.noise_scale is not None:
+        variance = noise_variance(batch.noise_kind, batch.noise_scale.to(log_p.dtype))
+    return gaussian_count_loss(log_p, batch.bag_index, _counts(batch).to(log_p.dtype), variance).sum(1)
+
+
+def moments_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor, *, order: int = 2) -> Tensor:
+    """Cross-entropy of the factorial moments of the counts; of noisy ones, of their best guess."""
+    counts = torch.where(batch.is_labelled[:, None], batch.proportions * batch.sizes[:, None], torch.nan)
+    if batch.observed is not None:
+        counts = torch.where(batch.observed, counts, torch.nan)
+    return moments_loss(log_p, batch.bag_index, counts, order=order, largest=batch.largest_bag).to(log_p.dtype)
+
+
+def _counts(batch: BagBatch) -> Tensor:
+    """The counts as they were reported, ``[B, C]``; NaN for what is not known."""
+    counts = batch.proportions * batch.sizes[:, None] if batch.reported is None else batch.reported
+    return torch.where(batch.is_labelled[:, None], counts, torch.nan)
+
+
+BagTerm = Callable[[Tensor, BagBatch, Tensor, Tensor], Tensor]
+BAG_TERMS: dict[str, BagTerm] = {
+    "mean": mean_term,
+    "count": count_term,
+    "gaussian": gaussian_term,
+    "moments": moments_term,
+}
 """A loss a bag, ``[B]``, 0 where it is not labelled, from the log-probabilities ``[N, C]``, the batch, and the known
 and the predicted proportions, in which classes that were not observed are one class."""
 
@@ -70,18 +97,18 @@ def bag_term(
     weighting: str = "equal",
     columns: BagColumns | None = None,
     *,
-    term: str = "mean",
+    term: str | BagTerm = "mean",
 ) -> tuple[Tensor, Tensor]:
     """The bag-level loss (Eq. 2-3) and, detached, a KL divergence of the proportions, which is 0 when perfect.
 
     Both are means over the labelled bags; with ``weighting="size"`` the loss is a mean over their instances. ``term``
-    is one of ``BAG_TERMS``.
+    is one of ``BAG_TERMS``, or its name.
     """
     log_mean = log_mean_probability(log_p, batch.bag_index, len(batch.proportions), columns, batch.sizes)
     proportions = batch.proportions.to(log_mean.dtype)
     if batch.observed is not None:
         proportions, log_mean = with_rest(proportions, log_mean, batch.observed)
-    loss = BAG_TERMS[term](log_p, batch, proportions, log_mean)
+    loss = (BAG_TERMS[term] if isinstance(term, str) else term)(log_p, batch, proportions, log_mean)
     if weighting == "size":
         total = (batch.sizes * loss).sum() / batch.num_labelled_instances
     else:

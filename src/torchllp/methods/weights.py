@@ -69,6 +69,12 @@ def supported_weights(label: Tensor, batch: BagBatch, share: float) -> Tensor:
     return is_supported[batch.bag_index, label].to(batch.proportions.dtype)
 
 
+@torch.no_grad()
+def threshold_weights(log_p: Tensor, label: Tensor, threshold: float) -> Tensor:
+    """1 where the predicted probability of the label is above ``threshold``, else 0."""
+    return (log_p.gather(1, label[:, None]).squeeze(1).exp() > threshold).to(log_p.dtype)
+
+
 class ConfidenceWeights(nn.Module):
     """SoftMatch's: a truncated Gaussian of the confidence, by its running mean and variance over all instances.
 
