@@ -177,7 +177,7 @@ def test_metrics_do_not_wait_for_a_gpu() -> None:
 
 def test_a_large_tables_strong_view_takes_values_of_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ones wherever they are, so that a stream changes nothing."""
-    monkeypatch.setattr("torchllp.engine.views.DONORS", 10)
+    monkeypatch.setattr("torchllp.engine.views.DONORS", 7)
     rows = torch.arange(64.0).view(32, 2)
     data = Dataset(name="rows", train=Instances(rows), test=None, class_names=("a", "b"))
     for device in (None, torch.device("cpu")):

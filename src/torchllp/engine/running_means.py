@@ -52,10 +52,10 @@ class RunningMeans:
                 sums["accuracy"] = (parts["log_p"].argmax(1) == labels).sum()
             if "pseudo_labels" in parts:
                 sums["pseudo_label_accuracy"] = (parts["pseudo_labels"] == labels).sum()
-        values = torch.stack(list(scalars.values())) * (num_instances / self.processes.count)
-        if sums:
-            of_instances = torch.stack([value.float() for value in sums.values()])
-            values = torch.cat([values, torch.zeros_like(of_instances) if is_idle else of_instances])
+        values = torch.stack([*scalars.values(), *(value.float() for value in sums.values())])
+        values[: len(scalars)] *= num_instances / self.processes.count
+        if is_idle:
+            values[len(scalars) :] = 0
         names = (*scalars, *sums)
         self.totals[names] = self.totals[names] + values if names in self.totals else values
         self.num_instances[names] = self.num_instances.get(names, 0) + num_instances

@@ -105,6 +105,8 @@ class TableViews:
         replaced = order.topk(num_replaced, sorted=False).indices  # donors are all alike, so any order will do
         donor = torch.randint(len(self._donors()), replaced.shape, generator=generator)
         donor_of_column = torch.full(order.shape, -1).scatter_(1, replaced, donor)
+        if num_columns == len(self.columns):
+            return StrongDraw(weak, donor_of_column)
         return StrongDraw(weak, donor_of_column.index_select(1, self._column_of))
 
     def weak(self, rows: Tensor, parameters: WeakDraw) -> Tensor:
