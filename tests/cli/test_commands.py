@@ -167,6 +167,17 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in result.stderr and "LLPError" in result.stderr
 
 
+def test_a_mix_of_pieces_by_flags(tmp_path: Path) -> None:
+    pieces = ["--bag-term", "gaussian", "--pseudo-labels", "assignment", "--weights", "threshold"]
+    flags = ["--method", "custom", *pieces, "--set", "threshold=0.3", "--epochs", "1", "--threads", "1", "--run", "run"]
+    result = here("train", *flags, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    options = {"bag_term": "gaussian", "pseudo_labels": "assignment", "weights": "threshold", "threshold": 0.3}
+    assert Run.open(tmp_path / "run").config.method.options == options
+    wrong = here("train", "--method", "rot", "--weights", "none", cwd=tmp_path)
+    assert wrong.returncode == 1 and "method 'rot' has no option 'weights'" in wrong.stderr
+
+
 def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[recipe]\nepochs = 2\nlr = 0.5\n[method.options]\nbeta_bag = 7.0\n")
     flags = ["--config", "mine.toml", "--epochs", "1", "--bag-size", "64", "--model", "mlp", "--seed", "3"]

@@ -29,6 +29,9 @@ def train(
     *,
     method: str | None = None,
     set: Annotated[list[str] | None, Repeated] = None,
+    bag_term: str | None = None,
+    pseudo_labels: str | None = None,
+    weights: str | None = None,
     model: str | None = None,
     model_set: Annotated[list[str] | None, Repeated] = None,
     seed: int | None = None,
@@ -58,6 +61,12 @@ def train(
         Method (see `llp methods`). [default: ahil]
     set
         NUMBER=VALUE of the method, such as beta_bag=5; can be repeated.
+    bag_term
+        The same as --set bag_term=: mean, count, gaussian or moments.
+    pseudo_labels
+        Of --method custom: argmax, transport, transport-hard, assignment or none.
+    weights
+        Of --method custom: dual-entropy, instance, bag, truncated-gaussian, threshold or none.
     model
         Model (see `llp models`). [default: small-cnn for images, mlp for tables]
     model_set
@@ -89,9 +98,10 @@ def train(
         check_resume_alone(given)
         _show_results([train_or_stop(None, resume)])
         return
+    pieces = {"bag_term": bag_term, "pseudo_labels": pseudo_labels, "weights": weights}
     flags = flags_of(
         method=method,
-        set=set,
+        set=[*(set or []), *(f"{name}={piece}" for name, piece in pieces.items() if piece is not None)],
         model=model,
         model_set=model_set,
         seed=seed,
