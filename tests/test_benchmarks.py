@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.speed import growth, losses, reference, results, runs, steps, streams, views
+from benchmarks.speed import growth, labels, losses, reference, results, runs, steps, streams, views
 from benchmarks.speed.__main__ import PARTS, letters
 from benchmarks.speed.measure import Goal, Row, how_much_quicker, overhead, turn_by_turn
 from benchmarks.speed.pillow_views import OPERATIONS as PILLOW_OPERATIONS
@@ -144,6 +144,12 @@ def test_streams_are_measured() -> None:
     rows = streams.measure({TINY: 2, streams.TableProblem(2, 8, num_rows=64): 2}, repeats=2)
     assert [len(row.ratios) for row in rows] == [2, 2]
     check(rows)
+
+
+def test_labels_are_measured() -> None:
+    (row,) = labels.measure(TINY, repeats=2)
+    assert len(row.ratios) == 2 and row.goal is not None
+    check([row])
 
 
 def test_the_way_of_the_reference_is_measured() -> None:

@@ -10,7 +10,8 @@ measures (all, or those that are named)
     d  the whole training step against the way of the reference implementation
     e  growth of time and memory with bags, bag size and classes
     f  the start of `llp train`, and what an epoch costs besides its steps
-    g  training on images read from a memory map against the same in memory
+    g  training on images and on rows read from a memory map against the same in memory
+    h  pseudo-labels that meet the counts of their bags, as a share of the network's forward and backward
 
 and writes `speed.json`, `speed.md`, `speed.png` and `growth.png` in `benchmarks/results`. Parts that were not measured
 keep the rows they had.
@@ -22,7 +23,7 @@ import time
 
 import torch
 from benchmarks.common import RESULTS
-from benchmarks.speed import growth, losses, reference, results, runs, steps, streams, views
+from benchmarks.speed import growth, labels, losses, reference, results, runs, steps, streams, views
 
 PARTS = {
     "a": ("AHIL's losses and weights, forward and backward", losses.measure),
@@ -32,6 +33,7 @@ PARTS = {
     "e": ("Growth", growth.measure),
     "f": ("A run besides its steps", runs.measure),
     "g": ("Instances that are streamed", streams.measure),
+    "h": ("Labels by assignment", labels.measure),
 }
 
 
