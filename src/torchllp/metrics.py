@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,6 +151,12 @@ def bag_errors(
     }
 
 
+def prior_log_probability(prior: Tensor, bag_index: Tensor, counts: Tensor, **noise: Any) -> Tensor:
+    """Log-probability of the counts of bags, ``[B, C]``, if every instance had the prediction ``prior [C]``."""
+    predicted = prior.double().log().expand(len(bag_index), -1)
+    return count_log_probability(predicted, bag_index, counts, **noise)
+
+
 def count_score(
     log_p: Tensor,
     bag_index: Tensor,
@@ -158,20 +165,20 @@ def count_score(
     *,
     noise: str | None = None,
     scale: Tensor | None = None,
+    by_prior: Tensor | None = None,
 ) -> Tensor:
     """How much more probable the known counts of bags are by the predictions than by ``prior [C]``, a scalar.
 
     In nats an instance: 0 is no better than to predict the prior for every instance, and bags of any size compare. Two
     classes have one count, and this is the log-likelihood ratio of it; of more classes each is taken against all
     others, and the sum is scaled by ``(C - 1) / C``. ``counts [B, C]``, ``noise`` and ``scale`` are as in
-    :func:`~torchllp.functional.count_log_probability`.
+    :func:`~torchllp.functional.count_log_probability`; ``by_prior [B, C]`` is that of the prior, where at hand.
 
     >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0])
     >>> count_score(log_p, bag_index, torch.tensor([[1, 1]]), prior=torch.tensor([0.5, 0.5]))
     tensor(0.1960, dtype=torch.float64)
     """
-    by_predictions, by_prior = (
-        count_log_probability(predicted, bag_index, counts, noise=noise, scale=scale)
-        for predicted in (log_p, prior.double().log().expand(log_p.shape))
-    )
+    by_predictions = count_log_probability(log_p, bag_index, counts, noise=noise, scale=scale)
+    if by_prior is None:
+        by_prior = prior_log_probability(prior, bag_index, counts, noise=noise, scale=scale)
     return (by_predictions - by_prior).sum() / len(log_p) * (1 - 1 / len(prior))

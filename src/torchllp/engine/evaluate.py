@@ -11,7 +11,7 @@ from torchllp.calibration import Calibration
 from torchllp.data.dataset import Instances
 from torchllp.engine.distributed import ALONE, Processes
 from torchllp.functional import log_probabilities, whole_counts
-from torchllp.metrics import accuracy, bag_errors, count_score
+from torchllp.metrics import accuracy, bag_errors, count_score, prior_log_probability
 from torchllp.views.views import Views
 
 EVALUATION_BATCH = 1024
@@ -74,6 +74,7 @@ class HeldOut:
         self.observed = torch.tensor(bags.observed, device=device)
         self.reports = reported_counts(bags)
         self.prior = torch.tensor(class_prior(trained_on))
+        self.by_prior = prior_log_probability(self.prior, self.bag_index.cpu(), **self.reports)
 
     def judge(
         self,
@@ -84,7 +85,7 @@ class HeldOut:
         """The criteria an epoch can be chosen by, see `metrics`."""
         log_p = predict(model, views, self.train.inputs, self.members, processes)
         on_cpu = log_p.cpu(), self.bag_index.cpu()  # in doubles, which not every device has
-        score = count_score(*on_cpu, prior=self.prior, **self.reports)
+        score = count_score(*on_cpu, prior=self.prior, by_prior=self.by_prior, **self.reports)
         return bag_errors(log_p, self.bag_index, self.proportions, self.observed) | {"count_score": score}
 
     def calibrate(self, model: nn.Module, views: Views) -> Calibration:

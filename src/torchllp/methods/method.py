@@ -16,7 +16,7 @@ class Method(nn.Module):
     A method may have parameters and buffers: they are optimised and saved with the model, but not exported with it.
     """
 
-    views: ClassVar[tuple[str, ...]] = ("weak",)
+    views: tuple[str, ...] = ("weak",)
     """Views that :meth:`forward` reads: ``("weak",)`` or ``("weak", "strong")``; no other is made."""
     uses_labels: ClassVar[bool] = False
     """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
