@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fake_gpu import backward_by_hand
 from reference.bag_terms import rows_of_bags, softmax, uncertain_bag_loss
 from torchllp import BagBatch, Bags, LLPError, create_method, list_methods
+from torchllp.methods.terms import BAG_TERMS
 
 nan, inf = math.nan, math.inf
 SIZES = [5, 1, 6, 2]
@@ -115,7 +116,7 @@ def test_methods_that_need_every_share_say_so(method: str) -> None:
     create_method(method).check(Bags.from_table(bags.bag_of, {0: [1, 1], 1: [0, 2]}, values="counts"))
 
 
-@pytest.mark.parametrize("term", ["mean", "count"])
+@pytest.mark.parametrize("term", list(BAG_TERMS))
 @pytest.mark.parametrize("noise", NOISES)
 def test_nothing_waits_for_the_device(noise: str | None, term: str) -> None:
     batch = uncertain_batch(noise)
