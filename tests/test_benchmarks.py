@@ -223,7 +223,7 @@ def test_parts_that_are_not_measured_keep_their_rows(tmp_path: Path) -> None:
 
 
 def test_parts_are_named_by_letters() -> None:
-    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdefg")
+    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdefgh")
     with pytest.raises(argparse.ArgumentTypeError, match="there is no part 'z': take some of a,b,c,d,e,f"):
         letters("a,z")
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from torchllp.cli import main
 from torchllp.cli.progress import show_progress
 
-TRAINING = ["--model", "mlp", "--bag-size", "40", "--instances-per-step", "120", "--epochs", "16", "--threads", "1"]
+TRAINING = ["--model", "mlp", "--bag-size", "40", "--instances-per-step", "120", "--epochs", "10", "--threads", "1"]
 
 
 def torchrun(num_processes: int, *arguments: str | Path) -> subprocess.Popen[str]:

@@ -55,7 +55,8 @@ def moments_loss(log_p: Tensor, bag_index: Tensor, counts: Tensor, *, order: int
     observed = ~counts.isnan()
     m = torch.where(observed, counts, 0.0).double()
     sizes = bag_sizes(bag_index, num_bags, torch.float64)
-    shift, sums = _symmetric_sums(log_p.double(), bag_index, num_bags, order, largest)
+    log_p = log_p.double().log_softmax(1)  # normalised anew: in float32 a class near 1 is not 1 less the others
+    shift, sums = _symmetric_sums(log_p, bag_index, num_bags, order, largest)
     loss = m.new_zeros(num_bags)
     known, sets = torch.ones_like(m), torch.ones_like(sizes)
     for r in range(1, order + 1):
