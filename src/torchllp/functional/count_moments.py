@@ -11,7 +11,7 @@ from torchllp.functional.reductions import bag_sizes, bag_sum
 def gaussian_count_loss(
     log_p: Tensor, bag_index: Tensor, counts: Tensor, noise_variance: Tensor | None = None
 ) -> Tensor:
-    """Minus the log-density of each count, ``[B, C]``, but for a constant, if counts were Gaussian.
+    """Minus the log-density of each count, ``[B, C]``, but for a constant, if counts were Gaussian; in doubles.
 
     ``(m - mu)^2 / (2 v) + log(v) / 2``, where the count of a class has the mean ``mu = sum P`` and the variance
     ``v = sum P (1 - P) + 1/4``: that of independent instances, and a quarter so that certain predictions stay finite.
@@ -20,10 +20,10 @@ def gaussian_count_loss(
 
     >>> log_p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]]).log()
     >>> gaussian_count_loss(log_p, torch.tensor([0, 0, 0]), torch.tensor([[2.0, 1.0]]))
-    tensor([[-0.0897, -0.0897]])
+    tensor([[-0.0897, -0.0897]], dtype=torch.float64)
     """
-    num_bags, p = len(counts), log_p.exp()
-    observed = ~counts.isnan()
+    num_bags, p = len(counts), _normalized(log_p).exp()
+    observed, counts = ~counts.isnan(), counts.double()
     mean = bag_sum(p, bag_index, num_bags)
     variance = bag_sum(p * (1 - p), bag_index, num_bags) + 0.25
     if noise_variance is not None:
@@ -55,8 +55,7 @@ def moments_loss(log_p: Tensor, bag_index: Tensor, counts: Tensor, *, order: int
     observed = ~counts.isnan()
     m = torch.where(observed, counts, 0.0).double()
     sizes = bag_sizes(bag_index, num_bags, torch.float64)
-    log_p = log_p.double().log_softmax(1)  # normalised anew: in float32 a class near 1 is not 1 less the others
-    shift, sums = _symmetric_sums(log_p, bag_index, num_bags, order, largest)
+    shift, sums = _symmetric_sums(_normalized(log_p), bag_index, num_bags, order, largest)
     loss = m.new_zeros(num_bags)
     known, sets = torch.ones_like(m), torch.ones_like(sizes)
     for r in range(1, order + 1):
@@ -77,6 +76,11 @@ def moments_loss(log_p: Tensor, bag_index: Tensor, counts: Tensor, *, order: int
 
 ROUNDING = 1e-9
 """A share of less is that of proportions which do not sum to 1 to the last digit."""
+
+
+def _normalized(log_p: Tensor) -> Tensor:
+    """In double precision, in which a class near 1 is 1 less the others again."""
+    return log_p.double().log_softmax(1)
 
 
 def _symmetric_sums(

@@ -56,7 +56,7 @@ def gaussian_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean:
     variance = None
     if batch.noise_kind is not None and batch.noise_scale is not None:
         variance = noise_variance(batch.noise_kind, batch.noise_scale.to(log_p.dtype))
-    return gaussian_count_loss(log_p, batch.bag_index, _counts(batch).to(log_p.dtype), variance).sum(1)
+    return gaussian_count_loss(log_p, batch.bag_index, _counts(batch), variance).sum(1).to(log_p.dtype)
 
 
 def moments_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor, *, order: int = 2) -> Tensor:
