@@ -5,7 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from torchllp.functional.reductions import bag_sizes, bag_sum
+from torchllp.functional.reductions import BagColumns, bag_sizes, bag_sum
+
+ROUNDING = 1e-9
+"""A share of less is that of proportions which do not sum to 1 to the last digit."""
 
 
 def gaussian_count_loss(
@@ -74,10 +77,6 @@ def moments_loss(log_p: Tensor, bag_index: Tensor, counts: Tensor, *, order: int
     return loss
 
 
-ROUNDING = 1e-9
-"""A share of less is that of proportions which do not sum to 1 to the last digit."""
-
-
 def _normalized(log_p: Tensor) -> Tensor:
     """In double precision, in which a class near 1 is 1 less the others again."""
     return log_p.double().log_softmax(1)
@@ -91,22 +90,18 @@ def _symmetric_sums(
     They are the coefficients of the product of ``1 + P x`` over the bag, which is multiplied out in pairs, then pairs
     of pairs: no term is below 0, so no digit is lost. Larger powers of ``x`` are dropped on the way.
     """
-    with torch.no_grad():  # it cancels
-        index = bag_index[:, None].expand_as(log_p)
-        lowest = log_p.new_full((num_bags, log_p.shape[1]), torch.finfo(log_p.dtype).min)
-        shift = lowest.scatter_reduce(0, index, log_p.detach(), "amax")
+    columns = BagColumns.of(log_p, bag_index, num_bags)
     sizes = bag_sizes(bag_index, num_bags, torch.float64).long()
     largest = int(sizes.max()) if largest is None else largest
     width = 2 ** math.ceil(math.log2(max(1, largest)))
     place = _place_in_bag(bag_index, sizes)
-    ratio = (log_p - shift.index_select(0, bag_index)).exp()
-    padded = log_p.new_zeros(num_bags, width, log_p.shape[1]).index_put((bag_index, place), ratio)
+    padded = log_p.new_zeros(num_bags, width, log_p.shape[1]).index_put((bag_index, place), columns.ratio)
     sums = [torch.ones_like(padded), padded] + [torch.zeros_like(padded) for _ in range(order - 1)]
     while sums[0].shape[1] > 1:
         left, right = [x[:, 0::2] for x in sums], [x[:, 1::2] for x in sums]
         products = [[left[i] * right[r - i] for i in range(r + 1)] for r in range(order + 1)]
         sums = [torch.stack(terms).sum(0) for terms in products]
-    return shift, [x.squeeze(1) for x in sums]
+    return columns.shift, [x.squeeze(1) for x in sums]
 
 
 def _place_in_bag(bag_index: Tensor, sizes: Tensor) -> Tensor:
