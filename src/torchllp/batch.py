@@ -87,12 +87,16 @@ class BagBatch:
         return None if self.reported is None else ~self.reported.isnan()
 
     def noise(self) -> Tensor:
-        """Standard normal numbers like ``weak``, which the next call draws anew.
+        """Standard normal numbers like ``weak``, which the next call draws anew."""
+        return self.draw(lambda number, generator: torch.randn(number, *self.weak.shape[1:], generator=generator))
 
-        They are drawn for the whole step, so that how its bags are spread over processes changes nothing.
+    def draw(self, numbers: Callable[[int, torch.Generator | None], Tensor]) -> Tensor:
+        """Random numbers for each instance, ``[N, ...]`` of the dtype of ``weak``.
+
+        ``numbers(n, generator)`` draws those of the step's ``n`` instances on the CPU; this process takes its own, so
+        how bags are spread over processes changes nothing.
         """
-        shape = (self.step_size, *self.weak.shape[1:])
-        everyone = torch.randn(shape, generator=self.generator)
+        everyone = numbers(self.step_size, self.generator)
         mine = everyone if self.step_rows is None else everyone[self.step_rows]
         return move(mine, self.weak.device).to(self.weak.dtype)
 

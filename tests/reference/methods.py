@@ -234,6 +234,61 @@ def rot(
     return alpha * bag_loss(P, bags, p, is_labelled.tolist(), bag_weighting) + (1 - alpha) * instance_loss / n
 
 
+def rlpl(
+    weak,
+    strong,
+    bag_index,
+    p,
+    is_labelled,
+    labels,
+    *,
+    pairs: tuple[Tensor, Tensor],
+    progress: float,
+    frozen: tuple[Tensor, list[bool]] | None = None,
+    warm_up=0.25,
+    instance_weight=1.0,
+    guess_weight=1.0,
+    threshold=0.6,
+    temperature=0.5,
+    alpha=0.75,
+    eps=1.0,
+    rounds=25,
+    bag_weighting="equal",
+) -> Tensor:
+    """``pairs`` are the partner and the share of each row of both views; ``frozen`` the labels and which are sure."""
+    P, S, known = softmax(weak), softmax(strong), is_labelled.tolist()
+    bags = rows_of_bags(bag_index, len(p))
+    loss = bag_loss(P, bags, p, known, bag_weighting)
+    if progress < warm_up:
+        return loss
+    label, sure = frozen or transported_or_guessed(
+        P.detach(), S.detach(), bags, p, known, threshold, temperature, eps, rounds
+    )
+    partner, share = pairs
+    logits, n = torch.cat([weak, strong]), len(weak)
+    for row in range(2 * n):
+        other, own = int(partner[row]), share[row]
+        q = softmax((own * logits[row] + (1 - own) * logits[other])[None])[0]
+        target = own * label[row % n] + (1 - own) * label[other % n]
+        if sure[row % n]:
+            loss = loss - instance_weight * (target * q.log()).sum() / (2 * n)
+        else:
+            loss = loss + instance_weight * guess_weight * ((q - target) ** 2).sum() / (2 * n)
+    return loss
+
+
+def transported_or_guessed(P, S, bags, p, known, threshold, temperature, eps, rounds) -> tuple[Tensor, list[bool]]:
+    """The labels of RLPL, and which of them are those of the transport."""
+    label, sure = transport_plans(P, bags, p, known, eps, rounds), [False] * len(P)
+    for i, rows in enumerate(bags):
+        for j in rows:
+            sure[j] = known[i] and bool(label[j].max() > threshold)
+            if not sure[j]:
+                sharp = ((P[j] + S[j]) / 2) ** (1 / temperature)
+                label[j] = sharp / sharp.sum()
+    return label, sure
+
+
 def llp_vat(
     weak,
     strong,

@@ -16,6 +16,7 @@ from torchllp.functional.dual_entropy import (
     instance_weight,
 )
 from torchllp.functional.label_noise import draw_groups, noise_transition, simplex_least_squares
+from torchllp.functional.mixing import mixing_shares, partners_in_bags
 from torchllp.functional.probabilities import entropy, log_probabilities, prediction_kl
 from torchllp.functional.proportion import (
     log_mean_probability,
@@ -61,11 +62,13 @@ __all__ = [
     "log_odds",
     "log_probabilities",
     "matching_offsets",
+    "mixing_shares",
     "moments_loss",
     "noise_transition",
     "noise_variance",
     "noise_weight",
     "nt_xent",
+    "partners_in_bags",
     "prediction_kl",
     "proportion_kl",
     "proportion_loss",

@@ -20,6 +20,7 @@ METHODS = Registry(
         "llp-pvc": Entry("torchllp.methods.llp_pvc:LLPPVC", "LLP-PVC: how probable the counts are"),
         "llp-vat": Entry("torchllp.methods.llp_vat:LLPVAT", "LLP-VAT: bag loss + virtual adversarial training"),
         "llpfc": Entry("torchllp.methods.llpfc:LLPFC", "LLPFC: the bag as a noisy label, by forward correction"),
+        "rlpl": Entry("torchllp.methods.rlpl:RLPL", "RLPL: bag loss + MixMatch on transported labels"),
         "rot": Entry(
             "torchllp.methods.rot:ROT", "ROT: bag loss + pseudo-labels by optimal transport to the bag's counts"
         ),
