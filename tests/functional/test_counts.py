@@ -13,7 +13,7 @@ from torchllp.functional import count_log_probability, counts, log_odds
 
 
 def of_one_bag(log_p: Tensor, count: int) -> Tensor:
-    """For one bag in which every class has this count (they need not sum to the bag's size)."""
+    """For one bag in which every class has this count (of three classes or more they need not sum to the bag)."""
     bag_index = torch.zeros(len(log_p), dtype=torch.long)
     return count_log_probability(log_p, bag_index, torch.full((1, log_p.shape[1]), count))[0]
 
@@ -47,8 +47,29 @@ def test_small_probabilities_keep_their_digits() -> None:
     """A plain transform in float32 goes negative here."""
     log_p = torch.tensor([[-math.log1p(math.exp(-40)), -40.0]] * 20)
     expected = math.log(math.comb(20, 3)) - 3 * 40
-    assert of_one_bag(log_p, 3)[1].item() == pytest.approx(expected, abs=1e-6)
-    assert of_one_bag(log_p, 17)[0].item() == pytest.approx(expected, abs=1e-6)
+    both = count_log_probability(log_p, torch.zeros(20, dtype=torch.long), torch.tensor([[17, 3]]))
+    assert both[0].tolist() == pytest.approx([expected] * 2, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(size=st.integers(1, 8), seed=st.integers(0, 2**31), unobserved=st.sampled_from([None, 0, 1]))
+def test_two_classes_have_one_count(size: int, seed: int, unobserved: int | None) -> None:
+    """Value and gradient by enumeration; where one of the two was not observed, it has 0 and the other its own."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = (2 * torch.randn(size, 2, generator=generator, dtype=torch.float64)).requires_grad_()
+    pmf = enumerated(logits.softmax(1)[:, 0].tolist())
+    bag = torch.zeros(size, dtype=torch.long)
+
+    def both(x: Tensor, count: int) -> Tensor:
+        counts = torch.tensor([[count, size - count]], dtype=torch.float64)
+        if unobserved is not None:
+            counts[0, unobserved] = torch.nan
+        return count_log_probability(x.log_softmax(1), bag, counts)[0]
+
+    for count in range(size + 1):
+        expected = [0.0 if c == unobserved else math.log(pmf[count]) for c in range(2)]
+        assert both(logits, count).tolist() == pytest.approx(expected, abs=1e-9)
+        assert torch.autograd.gradcheck(lambda x, count=count: both(x, count), logits)
 
 
 def test_equal_predictions_are_binomial() -> None:

@@ -42,7 +42,7 @@ def count_log_probability(
     """Log of ``Pr[count of class c = counts_ic]`` for each bag and class, ``[B, C]``, in double precision.
 
     Each instance is of class ``c`` with its predicted probability, independently of the others; ``counts [B, C]`` are
-    whole numbers. Every class is taken against all others, by itself. The gradient is exact.
+    whole numbers that add up to the bag. Every class is taken against all others, by itself. The gradient is exact.
 
     Of counts ``z`` that were reported with ``noise`` of some ``scale [B]`` (see :mod:`~.count_noise`) it is the log of
     ``sum_k Pr[count = k] Pr[z | k]``; with Gaussian noise that is a density. A class that was not observed (NaN) has 0.
@@ -57,8 +57,11 @@ def count_log_probability(
     tensor([[0.9920, 0.9920]], dtype=torch.float64)
     """
     observed = ~counts.isnan()
-    known = reports(torch.where(observed, counts, 0).double(), noise, scale)
     a = log_odds(log_p.double()).clamp(-1e6, 1e6)
+    if a.shape[1] == 2 and noise is None:  # one count: the other is what is left of the bag
+        left = bag_sizes(bag_index, len(counts), a.dtype) - counts[:, 1]
+        counts, a = torch.where(observed[:, 0], counts[:, 0], left)[:, None], a[:, :1]
+    known = reports(counts.nan_to_num(0).double(), noise, scale)
     return torch.where(observed, _CountLogProbability.apply(a, bag_index, known, largest), 0.0)
 
 
