@@ -50,7 +50,7 @@ def check_fit(model: nn.Module, method: Method, data: Dataset, views: Views, bag
 
 def check_parts(method: Method, compute: Compute) -> None:
     """Raise if a step is to be cut up, into chunks or over processes, by a method that needs it whole."""
-    if not method.learns_classes and (is_launched() or Processes.current().count > 1):
+    if method.needs_whole_step and (is_launched() or Processes.current().count > 1):
         raise LLPError(f"{type(method).__name__} compares all instances of a step: train it as one process")
     if compute.chunk_size is None:
         return

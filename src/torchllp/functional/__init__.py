@@ -34,6 +34,7 @@ from torchllp.functional.reductions import (
     bag_sum,
 )
 from torchllp.functional.transport import bag_transport
+from torchllp.functional.whitening import whitened_linear
 
 __all__ = [
     "AUTO_BETA",
@@ -76,6 +77,7 @@ __all__ = [
     "truncated_gaussian",
     "uniform_alignment",
     "unit_length",
+    "whitened_linear",
     "whole_counts",
     "with_rest",
 ]

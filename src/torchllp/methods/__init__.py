@@ -12,6 +12,9 @@ METHODS = Registry(
     "method",
     {
         "ahil": Entry("torchllp.methods.ahil:AHIL", "L2P-AHIL: bag loss + pseudo-labels trusted by dual entropy"),
+        "contrast": Entry(
+            "torchllp.methods.contrast:Contrast", "our own for large bags: features by contrast, a head by the bags"
+        ),
         "custom": Entry("torchllp.methods.custom:Custom", "any bag term, pseudo-labels and weights"),
         "dllp": Entry("torchllp.methods.dllp:DLLP", "DLLP: the bag-level proportion loss alone"),
         "flmm": Entry("torchllp.methods.flmm:FLMm", "FLMm: bag loss + supported labels, on frozen features"),
@@ -35,7 +38,7 @@ def list_methods() -> list[str]:
     """Names that :func:`create_method` knows.
 
     >>> list_methods()[:3]
-    ['ahil', 'custom', 'dllp']
+    ['ahil', 'contrast', 'custom']
     """
     return METHODS.names()
 

@@ -25,6 +25,9 @@ class Method(nn.Module):
     """Whether a step larger than memory can be trained on: :meth:`forward` calls the model once, on all its views in
     their order, and does nothing else with them."""
 
+    needs_whole_step: ClassVar[bool] = False
+    """Whether it compares all instances of a step, which then cannot be spread over processes."""
+
     contrastive: ClassVar[bool] = False
     """Whether the two views of an image are SimCLR's, both of one kind, in place of a weak and a strong one."""
     learns_classes: ClassVar[bool] = True

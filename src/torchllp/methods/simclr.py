@@ -1,14 +1,12 @@
 """SimCLR: features without labels, by telling which two views are of the same instance."""
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import nll_loss
 
 from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
-from torchllp.functional import contrast_accuracy, contrast_log_probabilities
 from torchllp.methods.method import Method
-from torchllp.models.features import features_of
+from torchllp.methods.terms import contrast_term
+from torchllp.models.features import features_of, projection_of
 
 
 class SimCLR(Method):
@@ -21,6 +19,7 @@ class SimCLR(Method):
 
     views = ("weak", "strong")
     contrastive = True
+    needs_whole_step = True
     learns_classes = False
     projection: nn.Module
 
@@ -34,16 +33,8 @@ class SimCLR(Method):
         self.num_dimensions = int(num_dimensions)
 
     def fit_to(self, model: nn.Module, example: Tensor) -> None:
-        was_training = model.training
-        with torch.no_grad():
-            num_features = features_of(model.eval(), example).shape[1]
-        model.train(was_training)
-        self.projection = nn.Sequential(
-            nn.Linear(num_features, num_features), nn.ReLU(), nn.Linear(num_features, self.num_dimensions)
-        )
+        self.projection = projection_of(model, example, self.num_dimensions)
 
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
-        first, second = self.projection(features_of(model, batch.both_views())).chunk(2)
-        log_p, partner = contrast_log_probabilities(first, second, self.temperature)
-        loss = nll_loss(log_p, partner, reduction="sum") / (2 * batch.num_instances)
-        return {"loss": loss, "contrast_accuracy": contrast_accuracy(log_p, partner)}
+        loss, accuracy = contrast_term(self.projection(features_of(model, batch.both_views())), batch, self.temperature)
+        return {"loss": loss, "contrast_accuracy": accuracy}

@@ -9,6 +9,8 @@ from torch.nn.functional import nll_loss
 from torchllp.batch import BagBatch
 from torchllp.functional import (
     BagColumns,
+    contrast_accuracy,
+    contrast_log_probabilities,
     count_log_probability,
     gaussian_count_loss,
     log_mean_probability,
@@ -133,3 +135,10 @@ def instance_term(
     if weight is not None:
         cross_entropy = weight * cross_entropy
     return cross_entropy.sum() / (batch.num_instances if num_instances is None else num_instances)
+
+
+def contrast_term(embeddings: Tensor, batch: BagBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    """NT-Xent of both views' embeddings ``[2N, D]``, and the share of them that are nearest to their partner."""
+    log_p, partner = contrast_log_probabilities(*embeddings.chunk(2), temperature)
+    loss = nll_loss(log_p, partner, reduction="sum") / (2 * batch.num_instances)
+    return loss, contrast_accuracy(log_p, partner)

@@ -2,6 +2,7 @@
 
 import inspect
 
+import torch
 from torch import Tensor, nn
 
 from torchllp.errors import LLPError
@@ -21,7 +22,6 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
 
     A submodule called ``features`` is no such method: torchvision's VGG keeps its feature maps there.
 
-    >>> import torch
     >>> features_of(nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3)), torch.zeros(5, 4)).shape
     torch.Size([5, 2])
     """
@@ -38,3 +38,18 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
             f"no features found: {type(model).__name__} neither has a method features(x) nor runs an nn.Linear last"
         )
     return inputs[0]
+
+
+def as_predicted(model: nn.Module, x: Tensor) -> Tensor:
+    """The features by which ``x`` is predicted: batch norm by its running statistics, no dropout; without gradient."""
+    was_training = model.training
+    with torch.no_grad():
+        features = features_of(model.eval(), x)
+    model.train(was_training)
+    return features
+
+
+def projection_of(model: nn.Module, example: Tensor, num_dimensions: int) -> nn.Sequential:
+    """New layers that turn the features of ``model``, as many as of ``example [1, ...]``, into what is contrasted."""
+    num_features = as_predicted(model, example).shape[1]
+    return nn.Sequential(nn.Linear(num_features, num_features), nn.ReLU(), nn.Linear(num_features, num_dimensions))
