@@ -11,6 +11,7 @@ from methods.problems import random_bags
 from reference.contrastive import nt_xent
 from torchllp import BagBatch, Bags, Compute, Recipe, create_method, create_model, load_dataset, train
 from torchllp.engine.checks import check_parts
+from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Outcome
 from torchllp.errors import LLPError
 from torchllp.methods.method import Method
@@ -156,6 +157,20 @@ def test_eleven_bags_are_enough_for_the_digits() -> None:
     ours, theirs = (train_digits(method, 128).metrics[-1]["test/accuracy"] for method in ("contrast", "dllp"))
     assert ours > 0.8
     assert theirs < 0.5
+
+
+def test_no_epoch_is_chosen_before_classes_are_learnt() -> None:
+    """After the first one bags that are held out like the untrained head best."""
+    data = load_dataset("digits")
+    bags = Bags.random(data.train.labels.numpy(), 64, seed=0, class_names=data.class_names)
+    train_bags, held_out = bags.hold_out(3, seed=0)
+    with seeded("first weights", 0):
+        model = create_model("small-cnn", num_classes=10, input_shape=(1, 8, 8))
+    arguments = {"held_out": held_out, "recipe": Recipe(epochs=12), "compute": Compute(device="cpu", threads=1)}
+    outcome = train(model, create_method("contrast"), data, train_bags, **arguments)
+    errors = [row["held_out/bag_kl"] for row in outcome.metrics]
+    assert min(errors) < min(errors[6:])
+    assert outcome.chosen is not None and outcome.chosen["held_out/bag_kl"] == min(errors[6:])
 
 
 def test_it_goes_on_from_any_epoch_as_if_it_had_never_stopped() -> None:

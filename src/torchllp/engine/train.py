@@ -210,7 +210,8 @@ def train(
             check_epoch(model, row)
             rows.append(row)
 
-            if judge is not None and (chosen is None or is_better(row, chosen["row"], recipe.choose_by)):
+            can_choose = judge is not None and method.has_begun((epoch + 1) / recipe.epochs)
+            if can_choose and (chosen is None or is_better(row, chosen["row"], recipe.choose_by)):
                 chosen = deepcopy({"row": row, "ema": ema.module.state_dict(), "raw": model.state_dict()})
             state = {"epochs_done": epoch + 1, "num_steps": num_steps, "chosen": chosen}
             state |= {name: part.state_dict() for name, part in stateful.items()}

@@ -89,6 +89,9 @@ class Contrast(Custom):
         self.register_buffer("covariance", torch.zeros(num_features, num_features))
         self.register_buffer("num_steps", torch.tensor(0.0))
 
+    def has_begun(self, progress: float) -> bool:
+        return progress > self.classes_from
+
     def forward(self, model: nn.Module, batch: BagBatch) -> dict[str, Tensor]:
         if batch.progress < self.classes_from:
             embeddings = self.projection(features_of(model, batch.both_views()))

@@ -45,6 +45,10 @@ class Method(nn.Module):
         A method whose parameters depend on the shape of the model's features makes them here.
         """
 
+    def has_begun(self, progress: float) -> bool:
+        """Whether classes are learnt by the time that ``progress`` of the training is done, else no epoch is chosen."""
+        return True
+
     def start_epoch(self, bags: "Bags", epoch: int, seed: int) -> None:
         """Called before each epoch's first step, with the training bags; does nothing unless overridden."""
 
