@@ -1,18 +1,18 @@
 """Large bags: `contrast`, our own method, beside `dllp` and `ahil` at equal steps, on data that it was not made on.
 
-    python benchmarks/large_bags.py digits
-    python benchmarks/large_bags.py fashion-mnist-1 --data-dir DIRECTORY
-    python benchmarks/large_bags.py fashion-mnist-2 --data-dir DIRECTORY
-    python benchmarks/large_bags.py svhn --data-dir DIRECTORY
-    python benchmarks/large_bags.py tables --data-dir DIRECTORY
+    python benchmarks/contrast.py digits
+    python benchmarks/contrast.py fashion-mnist-1 --data-dir DIRECTORY
+    python benchmarks/contrast.py fashion-mnist-2 --data-dir DIRECTORY
+    python benchmarks/contrast.py svhn --data-dir DIRECTORY
+    python benchmarks/contrast.py tables --data-dir DIRECTORY
 
 The method was looked for on the digits and the first half of Fashion-MNIST (`docs/research-log.md`), and then frozen.
 The second half, SVHN and the tables (Adult and Bank, `tabular/`) are where it is tested. Random bags; the small CNN for
 images, the default MLP for tables, and the default recipe but for what is in PLANS, for all methods alike. The epoch is
 chosen on held-out bags, where there are enough to hold any out.
 
-Two processes of one thread each write `benchmarks/results/large_bags_NAME.csv` (a row a run) and `.md` (mean and
-deviation). Finished runs are kept in `runs/benchmark-large-bags-NAME`, so that the command goes on from where it was
+Two processes of one thread each write `benchmarks/results/contrast_NAME.csv` (a row a run) and `.md` (mean and
+deviation). Finished runs are kept in `runs/benchmark-contrast-NAME`, so that the command goes on from where it was
 stopped; remove that directory to begin anew.
 """
 
@@ -140,9 +140,9 @@ def main() -> None:
         for bag_size in plan.bag_sizes
         for method in METHODS
     ]
-    rows = run_all(jobs, f"large-bags-{options.name}")
+    rows = run_all(jobs, f"contrast-{options.name}")
     rows.sort(key=lambda row: (row["data"], row["bag_size"], METHODS.index(row["method"]), row["seed"]))
-    write(f"large_bags_{options.name.replace('-', '_')}", rows)
+    write(f"contrast_{options.name.replace('-', '_')}", rows)
 
 
 if __name__ == "__main__":
