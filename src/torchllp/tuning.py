@@ -259,6 +259,8 @@ class _Reporter(Observer):
 
     def on_epoch(self, row: Row, state: State) -> None:
         self.observer.on_epoch(row, state)
+        if state["chosen"] is None:  # a method that does not learn classes yet says nothing of itself
+            return
         self.trial.report(row[self.metric], int(row["epoch"]))
         if self.prune and row["epoch"] < self.num_epochs and self.trial.should_prune():
             raise import_optuna().TrialPruned

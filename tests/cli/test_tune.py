@@ -43,12 +43,15 @@ def flags(work: Work, *others: str | Path, epochs: int = 3) -> list[str | Path]:
     return [*tables, "--epochs", str(epochs), *others]
 
 
-def start(work: Work, path: Path, space: dict[str, str], **recipe: Any) -> Study:
+def start(
+    work: Work, path: Path, space: dict[str, str], *, method: str = "ahil", model: str = "linear", **recipe: Any
+) -> Study:
     """A study, without the command."""
     own = {"instances": str(work.path / "rows.csv"), "id_column": ["id"], "label_column": "y"}
     data = {"bags": str(work.path / "bags.csv"), "held_out": 0.2}
     recipe = {"optimizer": "sgd", "lr": 0.1, "instances_per_step": 128} | recipe
-    layer = {"own": own, "data": data, "recipe": recipe, "model": {"name": "linear"}, "compute": {"threads": 1}}
+    layer = {"own": own, "data": data, "recipe": recipe, "model": {"name": model}, "compute": {"threads": 1}}
+    layer["method"] = {"name": method}
     return Study.start(path, SearchSpace(space, Config.layered(layer)))
 
 
@@ -221,6 +224,12 @@ def test_ctrl_c_stops_and_says_how_to_go_on(work: Work, tmp_path: Path) -> None:
     assert f"stopped; go on by: llp tune --resume {path}" in output
     assert [trial.state for trial in Study.open(path).trials()] == ["fail"]
     assert not (path / "best.toml").exists()
+
+
+def test_a_method_of_stages_is_judged_from_when_it_learns_classes(work: Work, tmp_path: Path) -> None:
+    study = start(work, tmp_path / "study", {"lr": "0.01:0.1"}, method="contrast", model="mlp", epochs=6)
+    assert study.run_trial().state == "complete"
+    assert [*study._optuna.trials[0].intermediate_values] == [4, 5, 6]
 
 
 def test_a_bad_trial_is_stopped_early(work: Work, tmp_path: Path) -> None:

@@ -48,6 +48,22 @@ def test_inputs_get_their_plain_gradient() -> None:
     torch.testing.assert_close(gradient, truth @ weight)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_has_the_same_gradient(dtype: torch.dtype) -> None:
+    """Also of features that differ by little from their mean, of which weight and bias must cancel the common part."""
+    generator = torch.Generator().manual_seed(0)
+    x = (1 + 0.03 * torch.randn(50, 6, generator=generator)).to(dtype).float()
+    parameters = [torch.randn(3, 6, generator=generator).requires_grad_(), torch.zeros(3, requires_grad=True)]
+    statistics, of_logits = (x.mean(0), torch.cov(x.T)), torch.randn(50, 3, generator=generator)
+    found = []
+    for is_half in (False, True):
+        with torch.autocast("cpu", dtype=dtype, enabled=is_half):
+            y = whitened_linear(x.to(dtype) if is_half else x, *parameters, *statistics)
+        weight, bias = torch.autograd.grad((y.float() * of_logits).sum(), parameters)
+        found.append(x @ weight.T + bias)  # how a step moves the logits
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3 * found[0].abs().max().item())
+
+
 def test_inputs_that_are_all_alike_have_a_finite_gradient() -> None:
     x, weight = torch.ones(4, 3), torch.ones(2, 3, requires_grad=True)
     y = whitened_linear(x, weight, torch.zeros(2), x[0], torch.zeros(3, 3))

@@ -15,7 +15,7 @@ from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Outcome
 from torchllp.errors import LLPError
 from torchllp.methods.method import Method
-from torchllp.models.features import features_of
+from torchllp.models.features import features_of, head_of
 
 FIRST, SECOND, THIRD = 0.0, 0.5, 0.8
 
@@ -106,7 +106,9 @@ def test_stages_begin_when_they_are_said_to(progress: float, stage: int) -> None
     assert [number for number, key in keys.items() if key in parts][-1] == stage
 
 
-def test_a_gpu_is_not_waited_for() -> None:
+def test_a_gpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But before the first step, when the model is looked at."""
+    monkeypatch.setattr("torchllp.methods.contrast.check_head", lambda model, x: head_of(model))
     batch = random_bags([5, 9, 2], 4, dtype=torch.float32)
     for progress in (FIRST, SECOND, THIRD):
         with FakeTensorMode() as mode:
@@ -195,9 +197,29 @@ def test_the_step_must_be_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         check_parts(create_method("contrast"), Compute())
 
 
-def test_the_head_needs_a_bias() -> None:
-    with pytest.raises(LLPError, match="a head with a bias"):
-        create_method("contrast").fit_to(nn.Sequential(nn.Linear(4, 2, bias=False)), torch.zeros(1, 4))
+class Scaled(nn.Module):
+    """Does something after its last linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) / 0.05
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2, bias=False)), "has no last nn.Linear with a bias"),
+        (nn.Sequential(nn.Conv1d(4, 2, 1), nn.Flatten()), "has no last nn.Linear with a bias"),
+        (Scaled(), "Scaled is not its features and one nn.Linear on them"),
+        (nn.Sequential(nn.Linear(4, 2)), "this model has nothing but a head"),
+    ],
+)
+def test_models_that_are_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(LLPError, match=message):
+        create_method("contrast").fit_to(model, torch.ones(1, 4))
 
 
 @pytest.mark.parametrize(

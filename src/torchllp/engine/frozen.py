@@ -13,8 +13,7 @@ from torchllp.engine.evaluate import EVALUATION_BATCH
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import borrowed_process
 from torchllp.engine.views import views_of
-from torchllp.errors import LLPError
-from torchllp.models.features import features_of, head_of
+from torchllp.models.features import check_head, features_of, head_of
 from torchllp.models.linear import LinearModel
 from torchllp.views.views import Views
 
@@ -62,7 +61,7 @@ def freeze(model: nn.Module, data: Dataset, compute: Compute | None = None) -> t
     views = views_of(data, Recipe())
     model = deepcopy(model).to(device).eval().requires_grad_(False)
     with borrowed_process(device, compute.threads):
-        _check_head(model, views.plain(data.train.inputs[:4].to(device)))
+        check_head(model, views.plain(data.train.inputs[:4].to(device)))
         train = _features(model, views, data.train.inputs, device)
         mean, std = train.mean(0), train.std(0, correction=0)
         std = torch.where(std > 1e-5 * mean.abs(), std, 1.0)  # a feature that hardly changes is only shifted
@@ -86,17 +85,3 @@ def _head(model: nn.Module) -> nn.Linear:
     head = head_of(model)
     assert head is not None  # it was checked
     return head
-
-
-def _check_head(model: nn.Module, x: Tensor) -> None:
-    """Raise unless the model is its features followed by one linear layer, which alone can be trained on them."""
-    head = head_of(model)
-    if head is None or head.bias is None:
-        raise LLPError(f"{type(model).__name__} has no last nn.Linear with a bias, so nothing is left to train")
-    with torch.no_grad():
-        features, output = features_of(model, x), model(x)
-        fits = features.ndim == 2 and features.shape[1] == head.in_features
-        if not fits or not torch.allclose(head(features), output, rtol=1e-3, atol=1e-4):
-            raise LLPError(
-                f"{type(model).__name__} is not its features and one nn.Linear on them, which alone could be trained"
-            )

@@ -15,8 +15,9 @@ def partners_in_bags(bag_index: Tensor, keys: Tensor) -> Tensor:
     >>> partners_in_bags(torch.tensor([0, 0, 1, 0]), keys)
     tensor([1, 3, 2, 0])
     """
-    # in doubles: added to the number of a bag, float32 keys would lose what tells them apart
-    first, second = (bag_index[:, None] + keys.double()).argsort(0).unbind(1)
+    by_key = keys.argsort(0)
+    by_bag = bag_index[by_key].argsort(dim=0, stable=True)
+    first, second = by_key.gather(0, by_bag).unbind(1)
     return torch.empty_like(first).scatter_(0, first, second)
 
 

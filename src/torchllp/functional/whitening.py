@@ -32,10 +32,12 @@ def whitened_linear(
     >>> torch.autograd.grad(y[1, 0], [weight, bias])  # of (5 - 4) / 4 and -1 - 0; 1 less what these do to the mean
     (tensor([[ 0.2500, -1.0000]]), tensor([0.]))
     """
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        more = (damping * covariance.diagonal().mean()).clamp(min=torch.finfo(mean.dtype).eps)
-        damped = covariance + more * torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
-        white = rate * torch.linalg.solve_ex(damped, (x.to(mean.dtype) - mean).T)[0].T  # does not wait for the device
-        of_bias = (1 - white @ mean)[:, None]
-    moved = linear(white.to(weight.dtype), weight) + of_bias.to(bias.dtype) * bias
+    with torch.autocast(x.device.type, enabled=False):  # in half precision what is to cancel out would not
+        with torch.no_grad():
+            smallest = torch.finfo(mean.dtype).eps ** 2
+            more = (damping * covariance.diagonal().mean()).clamp(min=smallest)
+            damped = covariance + more * torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
+            white = rate * torch.linalg.solve_ex(damped, (x.to(mean.dtype) - mean).T)[0].T  # waits for no device
+            of_bias = (1 - white @ mean)[:, None]
+        moved = linear(white.to(weight.dtype), weight) + of_bias.to(bias.dtype) * bias
     return linear(x, weight.detach(), bias.detach()) + (moved - moved.detach())

@@ -8,7 +8,7 @@ from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities, whitened_linear
 from torchllp.methods.custom import Custom
 from torchllp.methods.terms import bag_term, contrast_term
-from torchllp.models.features import as_predicted, features_of, head_of, projection_of
+from torchllp.models.features import as_predicted, check_head, features_of, head_of, projection_of
 
 RECENT = 0.03
 """Share of a step in the running mean and covariance of the features, from the step on at which a mean has less."""
@@ -80,9 +80,9 @@ class Contrast(Custom):
         self.temperature, self.num_dimensions = temperature, int(num_dimensions)
 
     def fit_to(self, model: nn.Module, example: Tensor) -> None:
-        head = head_of(model)
-        if head is not None and head.bias is None:
-            raise LLPError("contrast trains a head with a bias, and that of this model has none")
+        head = check_head(model, example)
+        if {*model.parameters()} <= {*head.parameters()}:
+            raise LLPError("contrast learns features first, and this model has nothing but a head: take another method")
         self.projection = projection_of(model, example, self.num_dimensions)
         num_features = as_predicted(model, example).shape[1]
         self.register_buffer("mean", torch.zeros(num_features))
@@ -106,7 +106,7 @@ class Contrast(Custom):
     def _head_alone(self, model: nn.Module, x: Tensor) -> Tensor:
         """The logits by which ``x`` is predicted, ``[N, C]``, with the gradient for a head on whitened features."""
         features, head = as_predicted(model, x), head_of(model)
-        assert head is not None  # which fit_to has seen to
+        assert head is not None  # it was checked
         with torch.autocast(x.device.type, enabled=False):
             self._update_statistics(features.to(self.mean.dtype))
         statistics = (self.mean, self.covariance)

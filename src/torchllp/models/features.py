@@ -40,6 +40,23 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
     return inputs[0]
 
 
+@torch.no_grad()
+def check_head(model: nn.Module, x: Tensor) -> nn.Linear:
+    """The head, if the model is its features followed by that layer, which alone can be trained on them; else raise."""
+    head = head_of(model)
+    if head is None or head.bias is None:
+        raise LLPError(f"{type(model).__name__} has no last nn.Linear with a bias, so nothing is left to train")
+    was_training = model.training
+    features, output = features_of(model.eval(), x), model(x)
+    model.train(was_training)
+    fits = features.ndim == 2 and features.shape[1] == head.in_features
+    if not fits or not torch.allclose(head(features), output, rtol=1e-3, atol=1e-4):
+        raise LLPError(
+            f"{type(model).__name__} is not its features and one nn.Linear on them, which alone could be trained"
+        )
+    return head
+
+
 def as_predicted(model: nn.Module, x: Tensor) -> Tensor:
     """The features by which ``x`` is predicted: batch norm by its running statistics, no dropout; without gradient."""
     was_training = model.training

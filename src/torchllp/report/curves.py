@@ -75,5 +75,6 @@ def _finish(*panels: Axes) -> None:
 
 
 def _line(axes: Axes, rows: Rows, metric: str, label: str) -> None:
-    if metric in rows[0]:
-        axes.plot([row["epoch"] for row in rows], [row[metric] for row in rows], label=label)
+    known = [row for row in rows if metric in row]  # a method may have stages
+    if known:
+        axes.plot([row["epoch"] for row in known], [row[metric] for row in known], label=label)
