@@ -139,6 +139,7 @@ def instance_term(
 
 def contrast_term(embeddings: Tensor, batch: BagBatch, temperature: float) -> tuple[Tensor, Tensor]:
     """NT-Xent of both views' embeddings ``[2N, D]``, and the share of them that are nearest to their partner."""
-    log_p, partner = contrast_log_probabilities(*embeddings.chunk(2), temperature)
+    first, second = embeddings.chunk(2)
+    log_p, partner = contrast_log_probabilities(first, second, temperature)
     loss = nll_loss(log_p, partner, reduction="sum") / (2 * batch.num_instances)
     return loss, contrast_accuracy(log_p, partner)
