@@ -6,6 +6,7 @@ from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import BagColumns, log_probabilities
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_not_negative, check_positive
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import Beta, dual_entropy_weights
@@ -44,14 +45,12 @@ class AHIL(Method):
         bag_term: str = "mean",
     ) -> None:
         super().__init__()
-        if instance_weight < 0:
-            raise LLPError(f"instance_weight must be 0 or above, not {instance_weight}")
+        check_not_negative(instance_weight=instance_weight)
         if beta not in ("fixed", "auto"):
             raise unknown_name("beta", beta, ("fixed", "auto"))
         widths = {"beta_bag": beta_bag, "beta_instance": beta_instance}
+        check_positive(**widths)
         for name, width in widths.items():
-            if not width > 0:
-                raise LLPError(f"{name} must be above 0, not {width}")
             if beta == "auto" and width != 1:
                 raise LLPError(f"{name} {width:g} and beta 'auto' exclude one another: leave one of them out")
         self.instance_weight = instance_weight

@@ -7,6 +7,7 @@ from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities, whitened_linear
 from torchllp.methods.custom import Custom
+from torchllp.methods.numbers import check_not_negative, check_positive, check_whole
 from torchllp.methods.terms import bag_term, contrast_term
 from torchllp.models.features import as_predicted, check_head, features_of, head_of, projection_of
 
@@ -68,13 +69,9 @@ class Contrast(Custom):
                 "classes_from must be from 0 to below 1, and labels_from from there to 1, "
                 f"not {classes_from} and {labels_from}"
             )
-        if damping < 0:
-            raise LLPError(f"damping must be 0 or above, not {damping}")
-        for name, number in (("head_rate", head_rate), ("temperature", temperature)):
-            if not number > 0:
-                raise LLPError(f"{name} must be above 0, not {number}")
-        if num_dimensions < 1 or num_dimensions != int(num_dimensions):
-            raise LLPError(f"num_dimensions must be a whole number of 1 or above, not {num_dimensions}")
+        check_not_negative(damping=damping)
+        check_positive(head_rate=head_rate, temperature=temperature)
+        check_whole(num_dimensions=num_dimensions)
         self.classes_from, self.labels_from = classes_from, labels_from
         self.head_rate, self.damping = head_rate, damping
         self.temperature, self.num_dimensions = temperature, int(num_dimensions)

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from torchllp.bags import Bags
 from torchllp.batch import BagBatch
-from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_below_one, check_not_negative, check_positive, check_whole
 from torchllp.methods.pseudo_labels import assigned_labels, likeliest_labels, transported_labels
 from torchllp.methods.terms import (
     BAG_TERMS,
@@ -74,17 +74,10 @@ class Custom(Method):
             raise unknown_name("pseudo_labels", pseudo_labels, PSEUDO_LABELS)
         if weights not in WEIGHTS:
             raise unknown_name("weights", weights, WEIGHTS)
-        if order < 1 or order != int(order):
-            raise LLPError(f"order must be a whole number of 1 or above, not {order}")
-        if instance_weight < 0:
-            raise LLPError(f"instance_weight must be 0 or above, not {instance_weight}")
-        for name, width in (("beta_bag", beta_bag), ("beta_instance", beta_instance), ("eps", eps)):
-            if not width > 0:
-                raise LLPError(f"{name} must be above 0, not {width}")
-        if not 0 <= threshold < 1:
-            raise LLPError(f"threshold must be from 0 to below 1, not {threshold}")
-        if rounds < 1 or rounds != int(rounds):
-            raise LLPError(f"rounds must be a whole number of 1 or above, not {rounds}")
+        check_not_negative(instance_weight=instance_weight)
+        check_positive(beta_bag=beta_bag, beta_instance=beta_instance, eps=eps)
+        check_below_one(threshold=threshold)
+        check_whole(order=order, rounds=rounds)
         term = BAG_TERMS[check_bag_term(bag_term)]
         self.bag_term = partial(moments_term, order=int(order)) if term is moments_term else term
         self.bag_weighting = check_bag_weighting(bag_weighting)

@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from torchllp.batch import BagBatch
-from torchllp.errors import LLPError
 from torchllp.functional import entropy, log_probabilities
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_below_one, check_not_negative
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import supported_weights
@@ -35,11 +35,8 @@ class FLMm(Method):
         bag_term: str = "mean",
     ) -> None:
         super().__init__()
-        for name, weight in (("entropy_weight", entropy_weight), ("label_weight", label_weight)):
-            if weight < 0:
-                raise LLPError(f"{name} must be 0 or above, not {weight}")
-        if not 0 <= support < 1:
-            raise LLPError(f"support must be from 0 to below 1, not {support}")
+        check_not_negative(entropy_weight=entropy_weight, label_weight=label_weight)
+        check_below_one(support=support)
         self.entropy_weight = entropy_weight
         self.label_weight = label_weight
         self.support = support

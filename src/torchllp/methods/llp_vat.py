@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from torchllp.batch import BagBatch
 from torchllp.device import full_precision
-from torchllp.errors import LLPError
 from torchllp.functional import adversarial_perturbation, log_probabilities, prediction_kl
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_not_negative, check_positive
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting
 from torchllp.models.batch_norm import unmoved_statistics
 
@@ -48,12 +48,8 @@ class LLPVAT(Method):
         bag_term: str = "mean",
     ) -> None:
         super().__init__()
-        for name, number in (("consistency_weight", consistency_weight), ("ramp_up_share", ramp_up_share)):
-            if number < 0:
-                raise LLPError(f"{name} must be 0 or above, not {number}")
-        for name, number in (("eps", eps), ("xi", xi)):
-            if not number > 0:
-                raise LLPError(f"{name} must be above 0, not {number}")
+        check_not_negative(consistency_weight=consistency_weight, ramp_up_share=ramp_up_share)
+        check_positive(eps=eps, xi=xi)
         self.consistency_weight = consistency_weight
         self.ramp_up_share = ramp_up_share
         self.eps = eps

@@ -11,6 +11,7 @@ from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import draw_groups, log_probabilities, noise_transition, simplex_least_squares
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_whole
 from torchllp.methods.terms import bag_term
 from torchllp.randomness import seed_of
 from torchllp.registry import unknown_name
@@ -34,8 +35,7 @@ class LLPFC(Method):
         super().__init__()
         if noisy_prior not in ("uniform", "approx"):
             raise unknown_name("noisy_prior", noisy_prior, ("uniform", "approx"))
-        if regroup_every < 1 or regroup_every != int(regroup_every):
-            raise LLPError(f"regroup_every must be a whole number of 1 or above, not {regroup_every}")
+        check_whole(regroup_every=regroup_every)
         self.noisy_prior = noisy_prior
         self.regroup_every = int(regroup_every)
         self.undefined_columns = 0

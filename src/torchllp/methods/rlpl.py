@@ -8,6 +8,7 @@ from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities, mixing_shares, partners_in_bags
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_below_one, check_not_negative, check_positive, check_whole
 from torchllp.methods.pseudo_labels import likeliest_labels, transported_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting
 from torchllp.models.batch_norm import unmoved_statistics
@@ -53,16 +54,10 @@ class RLPL(Method):
         super().__init__()
         if not 0 <= warm_up <= 1:
             raise LLPError(f"warm_up must be from 0 to 1, not {warm_up}")
-        if not 0 <= threshold < 1:
-            raise LLPError(f"threshold must be from 0 to below 1, not {threshold}")
-        for name, weight in (("instance_weight", instance_weight), ("guess_weight", guess_weight)):
-            if weight < 0:
-                raise LLPError(f"{name} must be 0 or above, not {weight}")
-        for name, number in (("temperature", temperature), ("alpha", alpha), ("eps", eps)):
-            if not number > 0:
-                raise LLPError(f"{name} must be above 0, not {number}")
-        if rounds < 1 or rounds != int(rounds):
-            raise LLPError(f"rounds must be a whole number of 1 or above, not {rounds}")
+        check_below_one(threshold=threshold)
+        check_not_negative(instance_weight=instance_weight, guess_weight=guess_weight)
+        check_positive(temperature=temperature, alpha=alpha, eps=eps)
+        check_whole(rounds=rounds)
         self.warm_up, self.instance_weight, self.guess_weight = warm_up, instance_weight, guess_weight
         self.threshold, self.temperature, self.alpha = threshold, temperature, alpha
         self.eps, self.rounds = eps, int(rounds)

@@ -7,6 +7,7 @@ from torchllp.batch import BagBatch
 from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_positive, check_whole
 from torchllp.methods.pseudo_labels import likeliest_labels, transported_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import known_bags
@@ -43,10 +44,8 @@ class ROT(Method):
             raise LLPError(f"alpha must be between 0 and 1, not {alpha}")
         if targets not in ("soft", "hard"):
             raise unknown_name("targets", targets, ("soft", "hard"))
-        if not eps > 0:
-            raise LLPError(f"eps must be above 0, not {eps}")
-        if rounds < 1 or rounds != int(rounds):
-            raise LLPError(f"rounds must be a whole number of 1 or above, not {rounds}")
+        check_positive(eps=eps)
+        check_whole(rounds=rounds)
         self.alpha = alpha
         self.targets = targets
         self.eps = eps

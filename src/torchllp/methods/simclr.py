@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from torchllp.batch import BagBatch
-from torchllp.errors import LLPError
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_positive, check_whole
 from torchllp.methods.terms import contrast_term
 from torchllp.models.features import features_of, projection_of
 
@@ -25,10 +25,8 @@ class SimCLR(Method):
 
     def __init__(self, *, temperature: float = 0.5, num_dimensions: int = 128) -> None:
         super().__init__()
-        if not temperature > 0:
-            raise LLPError(f"temperature must be above 0, not {temperature}")
-        if num_dimensions < 1 or num_dimensions != int(num_dimensions):
-            raise LLPError(f"num_dimensions must be a whole number of 1 or above, not {num_dimensions}")
+        check_positive(temperature=temperature)
+        check_whole(num_dimensions=num_dimensions)
         self.temperature = temperature
         self.num_dimensions = int(num_dimensions)
 

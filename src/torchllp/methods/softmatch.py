@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from torchllp.batch import BagBatch
-from torchllp.errors import LLPError
 from torchllp.functional import log_probabilities
 from torchllp.methods.method import Method
+from torchllp.methods.numbers import check_not_negative
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.terms import bag_term, check_bag_term, check_bag_weighting, instance_term
 from torchllp.methods.weights import ConfidenceWeights
@@ -37,8 +37,7 @@ class SoftMatch(Method):
         bag_term: str = "mean",
     ) -> None:
         super().__init__()
-        if instance_weight < 0:
-            raise LLPError(f"instance_weight must be 0 or above, not {instance_weight}")
+        check_not_negative(instance_weight=instance_weight)
         self.instance_weight = instance_weight
         self.weights = ConfidenceWeights(ema_decay=ema_decay, n_sigma=n_sigma, align=align)
         self.bag_weighting = check_bag_weighting(bag_weighting)

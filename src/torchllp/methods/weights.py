@@ -16,6 +16,7 @@ from torchllp.functional import (
     truncated_gaussian,
     uniform_alignment,
 )
+from torchllp.methods.numbers import check_positive
 
 Beta = float | Literal["auto"] | None
 
@@ -92,8 +93,7 @@ class ConfidenceWeights(nn.Module):
         super().__init__()
         if not 0 < ema_decay < 1:
             raise LLPError(f"ema_decay must be between 0 and 1, not {ema_decay}")
-        if not n_sigma > 0:
-            raise LLPError(f"n_sigma must be above 0, not {n_sigma}")
+        check_positive(n_sigma=n_sigma)
         self.ema_decay = ema_decay
         self.n_sigma = n_sigma
         self.align = align

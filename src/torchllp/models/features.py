@@ -1,6 +1,8 @@
 """The features of any classifier, ours or a user's."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -40,30 +42,37 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
     return inputs[0]
 
 
-@torch.no_grad()
+@contextmanager
+def predicting(model: nn.Module) -> Iterator[None]:
+    """The model as at prediction: batch norm by its running statistics, no dropout, no gradient."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def as_predicted(model: nn.Module, x: Tensor) -> Tensor:
+    """The features by which ``x`` is predicted."""
+    with predicting(model):
+        return features_of(model, x)
+
+
 def check_head(model: nn.Module, x: Tensor) -> nn.Linear:
     """The head, if the model is its features followed by that layer, which alone can be trained on them; else raise."""
     head = head_of(model)
     if head is None or head.bias is None:
         raise LLPError(f"{type(model).__name__} has no last nn.Linear with a bias, so nothing is left to train")
-    was_training = model.training
-    features, output = features_of(model.eval(), x), model(x)
-    model.train(was_training)
-    fits = features.ndim == 2 and features.shape[1] == head.in_features
-    if not fits or not torch.allclose(head(features), output, rtol=1e-3, atol=1e-4):
-        raise LLPError(
-            f"{type(model).__name__} is not its features and one nn.Linear on them, which alone could be trained"
-        )
+    with predicting(model):
+        features, output = features_of(model, x), model(x)
+        fits = features.ndim == 2 and features.shape[1] == head.in_features
+        if not fits or not torch.allclose(head(features), output, rtol=1e-3, atol=1e-4):
+            raise LLPError(
+                f"{type(model).__name__} is not its features and one nn.Linear on them, which alone could be trained"
+            )
     return head
-
-
-def as_predicted(model: nn.Module, x: Tensor) -> Tensor:
-    """The features by which ``x`` is predicted: batch norm by its running statistics, no dropout; without gradient."""
-    was_training = model.training
-    with torch.no_grad():
-        features = features_of(model.eval(), x)
-    model.train(was_training)
-    return features
 
 
 def projection_of(model: nn.Module, example: Tensor, num_dimensions: int) -> nn.Sequential:
