@@ -31,18 +31,18 @@ class TestLLPVAT(MethodTester):
     bag_loss_alone: ClassVar = {"consistency_weight": 0.0}
 
     def reference(self, batch: BagBatch, numbers: dict[str, Any], **frozen: Any) -> Tensor:
-        frozen = frozen or self.frozen(batch, numbers)
         return super().reference(
             batch, numbers, noise=seeded(batch).noise().double(), progress=batch.progress, **frozen
         )
 
     def frozen(self, batch: BagBatch, numbers: dict[str, Any]) -> dict[str, Any]:
-        """In float32 the direction is that of rounding where predictions hardly change: tested by itself below."""
-        if batch.weak.requires_grad and batch.weak.dtype == torch.float64:
-            return {}
         log_p = log_probabilities(batch.weak)
         perturbation = create_method(self.name, **numbers).perturbation(nn.Identity(), seeded(batch), log_p)
-        return {"frozen": (perturbation.double(), log_p.double().exp().detach())}
+        return {"frozen": (perturbation.double(), batch.weak.detach().double().softmax(1))}
+
+    def decided_by_rounding(self, batch: BagBatch, numbers: dict[str, Any]) -> dict[str, Any]:
+        """In float32 the direction, where predictions are so certain that they hardly change: tested itself below."""
+        return self.frozen(batch, numbers) if batch.weak.dtype == torch.float32 else {}
 
     def test_j_runs_on_a_gpu_without_waiting_for_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.autograd, "grad", gradient_by_hand)
