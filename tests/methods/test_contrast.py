@@ -1,6 +1,7 @@
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,11 @@ from fake_gpu import backward_by_hand
 from methods.problems import random_bags
 from reference.contrastive import nt_xent
 from torchllp import BagBatch, Bags, Compute, Recipe, create_method, create_model, load_dataset, train
+from torchllp.engine.batches import BatchMaker
 from torchllp.engine.checks import check_parts
 from torchllp.engine.process import seeded
 from torchllp.engine.train import Observer, Outcome
+from torchllp.engine.views import views_of
 from torchllp.errors import LLPError
 from torchllp.methods.method import Method
 from torchllp.models.features import features_of, head_of
@@ -236,3 +239,20 @@ def test_models_that_are_refused(model: nn.Module, message: str) -> None:
 def test_numbers_that_are_refused(numbers: dict[str, float], message: str) -> None:
     with pytest.raises(LLPError, match=message):
         create_method("contrast", **numbers)
+
+
+@pytest.mark.parametrize(
+    ("labels_from", "stages_with_strong"), [(1.0, [True, False, False]), (THIRD, [True, False, True])]
+)
+def test_a_strong_view_is_made_where_it_is_looked_at(labels_from: float, stages_with_strong: list[bool]) -> None:
+    data = load_dataset("digits")
+    assert data.train.labels is not None
+    bags = Bags.random(data.train.labels.numpy(), 64, seed=0)
+    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("contrast", labels_from=labels_from))
+    share = maker.share(np.array([0, 1]))
+    batches = [
+        maker.make(share, generator=torch.Generator().manual_seed(0), progress=stage).batch
+        for stage in (FIRST, SECOND, THIRD)
+    ]
+    assert [batch.strong is not None for batch in batches] == stages_with_strong
+    assert torch.equal(batches[0].weak, batches[1].weak)

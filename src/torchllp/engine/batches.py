@@ -132,11 +132,12 @@ class BatchMaker:
 
     def make(self, share: Share, *, generator: torch.Generator, progress: float) -> Step:
         """The step, in which views of more instances than a chunk are made later."""
-        view = self._views_of(share, generator)
+        has_strong = "strong" in self.method.views_at(progress)
+        view = self._views_of(share, generator, has_strong=has_strong)
         in_chunks, num_mine = self._in_chunks(share), len(share.members)
         if in_chunks:
             numbers = torch.arange(num_mine, device=self.device)
-            weak, strong = numbers, numbers + num_mine if "strong" in self.method.views else None
+            weak, strong = numbers, numbers + num_mine if has_strong else None
         else:
             weak, strong = view(None)
         bags = self._move(share.bags)
@@ -166,13 +167,13 @@ class BatchMaker:
         return Step(batch, labels, share.is_idle, later)
 
     def _views_of(
-        self, share: Share, generator: torch.Generator
+        self, share: Share, generator: torch.Generator, *, has_strong: bool
     ) -> Callable[[Tensor | None], tuple[Tensor, Tensor | None]]:
         """Draws for the whole step; then the weak and the strong view of this process's instances, or of a chunk."""
         shape = self.train.inputs.shape
         weak = self.views.draw_weak(share.step_size, shape, generator)
         strong = None  # drawn after the weak view, so that every method sees the same weak views
-        if "strong" in self.method.views:
+        if has_strong:
             strong = self.views.draw_strong(share.step_size, shape, generator)
 
         def view(chunk: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -86,6 +86,9 @@ class Contrast(Custom):
         self.register_buffer("covariance", torch.zeros(num_features, num_features))
         self.register_buffer("num_steps", torch.tensor(0.0))
 
+    def views_at(self, progress: float) -> tuple[str, ...]:
+        return ("weak",) if self.classes_from <= progress < self.labels_from else self.views
+
     def has_begun(self, progress: float) -> bool:
         return progress > self.classes_from
 

@@ -17,7 +17,7 @@ class Method(nn.Module):
     """
 
     views: tuple[str, ...] = ("weak",)
-    """Views that :meth:`forward` reads: ``("weak",)`` or ``("weak", "strong")``; no other is made."""
+    """Views that :meth:`forward` may read: ``("weak",)`` or ``("weak", "strong")``; no other is made."""
     uses_labels: ClassVar[bool] = False
     """Whether :meth:`forward` reads ``batch.labels``; no other method ever sees them."""
 
@@ -44,6 +44,10 @@ class Method(nn.Module):
 
         A method whose parameters depend on the shape of the model's features makes them here.
         """
+
+    def views_at(self, progress: float) -> tuple[str, ...]:
+        """The views that :meth:`forward` reads at this point of the training; ``views`` unless overridden."""
+        return self.views
 
     def has_begun(self, progress: float) -> bool:
         """Whether classes are learnt by the time that ``progress`` of the training is done, else no epoch is chosen."""
