@@ -33,6 +33,10 @@ class NamedData(Section):
     """Fetch the files of the data set if they are missing."""
     split: Literal["paper", "500-100"] | None = None
     """Training and test images a class of mini-imagenet: 80 and 20 (the default), or 500 and 100."""
+    num_train: PositiveInt | None = None
+    """Take the first so many training instances of the data set alone. Default: all."""
+    num_test: PositiveInt | None = None
+    """Take the first so many of its test instances alone. Default: all."""
 
 
 class DataConfig(NamedData):

@@ -427,6 +427,7 @@ def _finish(run: Run, job: Job, outcome: Outcome, model: nn.Module) -> None:
         "seed": config.seed,
         "steps": rows[-1]["steps"],
         "seconds": sum(row["seconds"] for row in rows),
+        "cpu_seconds": sum(row["cpu_seconds"] for row in rows),
     }
     run.write_json(run.summary_file, summary | job.summarize(rows, chosen))
     log.info("finished: %s", run.path)

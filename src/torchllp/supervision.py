@@ -101,7 +101,15 @@ def load_data(config: DataConfig) -> Dataset:
     options = {"split": config.split} if config.split is not None else {}
     if options and config.dataset != "mini-imagenet":
         raise LLPError(f"{config.dataset} has one split only: leave `split` out")
-    return load_dataset(config.dataset, config.data_dir, download=config.download, **options)
+    data = load_dataset(config.dataset, config.data_dir, download=config.download, **options)
+    for asked, instances, what in (
+        (config.num_train, data.train, "training"),
+        (config.num_test, data.test, "test"),
+    ):
+        if asked is not None and (instances is None or asked > len(instances)):
+            there = 0 if instances is None else len(instances)
+            raise LLPError(f"{config.dataset} has {there:,} {what} instances, fewer than the {asked:,} asked for")
+    return replace(data, train=data.train.first(config.num_train), test=data.test and data.test.first(config.num_test))
 
 
 def own_files(config: Config) -> list[Path]:

@@ -47,7 +47,7 @@ def _conditions(config: Config, section: str, name: str, needs_bags: bool) -> It
     if name == "randaugment":
         yield not own.is_table and not config.freeze, "is for images: rows of features have --noise and --corruption"
         yield needs_bags, "is for strong views, and SimCLR has views of its own"
-    if name in ("dataset", "data_dir", "download", "split"):
+    if name in ("dataset", "data_dir", "download", "split", "num_train", "num_test"):
         yield not own.is_given, "is about data sets of ours, and --instances and --images are yours"
     if name in ("bags", "bag_size", "largest_bag", "concentration"):
         yield data.bags_from is None, "has nothing to do: --bags-from takes the bags of a run as they are"

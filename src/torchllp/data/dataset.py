@@ -49,6 +49,10 @@ class Instances:
         labels = None if self.labels is None else self.labels.to(device)
         return Instances(self.inputs.to(device), labels)
 
+    def first(self, number: int | None) -> "Instances":
+        """The first of them, or all."""
+        return Instances(self.inputs[:number], None if self.labels is None else self.labels[:number])
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:

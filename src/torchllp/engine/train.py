@@ -171,7 +171,7 @@ def train(
     observer.on_start(epochs_done, recipe.epochs)
     with borrowed_process(device, compute.threads), noticing_losses():
         for epoch in range(epochs_done, recipe.epochs):
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             method.start_epoch(bags, epoch, seed)
             steps = plan_epoch(
                 bags, recipe.instances_per_step, seed=seed, epoch=epoch, steps_per_epoch=recipe.steps_per_epoch
@@ -207,6 +207,7 @@ def train(
                 measured = evaluate(network, views, judge, data.test, processes)
                 row |= {name + suffix: value for name, value in measured.items()}
             row["seconds"] = time.perf_counter() - started
+            row["cpu_seconds"] = time.process_time() - cpu_started
             check_epoch(model, row)
             rows.append(row)
 
