@@ -32,7 +32,7 @@ class Run:
     ``config.toml`` (resolved), ``env.json``, ``bags.npz``, ``data.json`` (what the inputs were),
     ``metrics.jsonl`` (a line an epoch), ``train.log``, ``checkpoints/last.pt`` (to resume from; with
     ``checkpoints/frozen.safetensors`` where only the head is trained), and at the end ``model.safetensors`` with
-    ``model.json``, and ``summary.json``.
+    ``model.json``, ``summary.json``, and what is made of it: ``curves.png`` and ``report.html``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,6 +49,7 @@ class Run:
         self.description_file = path / "model.json"
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
+        self.report_file = path / "report.html"
         self.confusion_file = path / "confusion.png"
         self.export_paths = {
             "onnx": path / "model.onnx",

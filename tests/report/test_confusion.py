@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from torchllp import LLPError
 from torchllp.report import confusion as report
+from torchllp.report.figure import LONGEST_NAME
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, counts: np.ndarray | torch.Tensor, names: list[str]) -> Axes:
@@ -54,7 +55,7 @@ def test_long_names_keep_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = drawn(monkeypatch, np.eye(2, dtype=int), [f"class {'x' * 40} {c}" for c in "ab"])
     first, second = [label.get_text() for label in axes.get_xticklabels()]
     assert first != second
-    assert len(first) == report.LONGEST_NAME
+    assert len(first) == LONGEST_NAME
 
 
 def test_names_and_counts_must_agree(tmp_path: Path) -> None:

@@ -25,8 +25,13 @@ app.command("torchllp.cli.tune:tune", name="tune", help="Search the settings tha
 app.command(
     "torchllp.cli.pretrain:pretrain", name="pretrain", help="Learn features without any label, to start training from."
 )
+app.command("torchllp.cli.suite:suite", name="suite", help="Train all runs of a table or figure, and draw it.")
 app.command("torchllp.cli.check:check", name="check", help="Say what bags can teach, before any training.")
 app.command("torchllp.cli.evaluate:evaluate", name="evaluate", help="Show how good a run's classifier is.")
+app.command(
+    "torchllp.cli.report:report", name="report", help="Write what runs did as one HTML page that needs no network."
+)
+app.command("torchllp.cli.plot:plot", name="plot", help="Draw one figure of runs, for a paper.")
 app.command("torchllp.cli.predict:predict", name="predict", help="Classify instances with a run's classifier.")
 app.command("torchllp.cli.export:export", name="export", help="Write a run's classifier to a file that runs elsewhere.")
 app.command("torchllp.cli.methods:methods", name="methods", help="List the methods, or show one with its numbers.")

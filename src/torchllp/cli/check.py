@@ -23,7 +23,7 @@ def check(
     seed
         Decides the bags.
     figure
-        PNG file for a picture of the bags' proportions.
+        File (.png, .svg or .pdf) for a picture of the bags' proportions.
     """
     from torchllp.check import check_bags
     from torchllp.cli.progress import show_progress

@@ -50,7 +50,7 @@ def evaluate(
     match_totals
         Shift the classes' thresholds so that the totals of the run's held-out bags are met.
     figure
-        PNG file for a picture of the confusion matrix. Default: confusion.png in the run.
+        File (.png, .svg or .pdf) for a picture of the confusion matrix. Default: confusion.png in the run.
     weights
         Epoch whose weights are used. Default: the chosen one, the last where none was chosen.
     raw

@@ -1,5 +1,6 @@
 """`llp train`."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -150,13 +151,6 @@ def _check_all(configs: dict[Path, Config], *, overwrite: bool) -> None:
             method.check(bags)
 
 
-def _label(run: "Run") -> str:
-    """A run's method, with the options that are not its defaults."""
-    method = run.summary["method"]
-    options = ", ".join(f"{name}={value}" for name, value in method["options"].items())
-    return f"{method['name']} ({options})" if options else method["name"]
-
-
 def _shown(run: "Run", epochs: tuple[str, ...]) -> list[str]:
     """Accuracy at these epochs, and the oracle's gap; where nothing has a label, the error of held-out bags' shares."""
     summary = run.summary
@@ -169,21 +163,25 @@ def _show_results(runs: "list[Run]") -> None:
     """The table of all runs, the curves of the first beside the accuracy of the others, and where they are."""
     if not is_first():
         return
+    from torchllp.report.comparison import named
     from torchllp.report.curves import save_curves
+
+    def label(run: "Run") -> str:
+        return named(run.summary["method"])
 
     first, summary = runs[0], runs[0].summary
     if len(runs) > 1 or not first.curves_file.exists():  # a finished run that is resumed has its picture
         save_curves(
             first.curves_file,
-            {_label(run): run.metrics() for run in runs},
-            title=f"{_label(first)} on {summary['dataset']}, bags of {summary['bag_size']}",
+            {label(run): run.metrics() for run in runs},
+            title=f"{label(first)} on {summary['dataset']}, bags of {summary['bag_size']}",
             tests_on=summary["tests_on"],
             chosen=summary["metrics"].get("chosen"),
         )
     has_labels = bool(summary["accuracy"])
     epochs = ("last", "chosen", "oracle") if has_labels else ("last", "chosen")
     heads = [f"{epoch} epoch" for epoch in epochs] + ["gap"] * has_labels
-    rows = [(_label(run), run.summary["bag_size"], *_shown(run, epochs), str(run.path)) for run in runs]
+    rows = [(label(run), run.summary["bag_size"], *_shown(run, epochs), str(run.path)) for run in runs]
     title = f"Accuracy on the {summary['tests_on']} of {summary['dataset']}"
     if not has_labels:
         title = "Mean error of a class's share in held-out bags"
@@ -195,5 +193,23 @@ def _show_results(runs: "list[Run]") -> None:
         console.print("gap: how much better the oracle's epoch is than the chosen one", style="dim")
     for run in runs:
         for alarm in run.summary["alarms"]:
-            console.print(f"{_label(run)}: {alarm}", style="yellow", markup=False, soft_wrap=True)
+            console.print(f"{label(run)}: {alarm}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)
+    for run in runs:
+        _write_report(run)
+
+
+def _write_report(run: "Run") -> None:
+    """Write the page of a run and say where it is; the training is finished, and stays so if that fails."""
+    from torchllp.report.write import write_report
+
+    try:
+        if not run.report_file.exists():  # a finished run that is resumed has one
+            write_report(run.report_file, [run], device=run.config.compute.device)
+    except Exception as error:
+        what = str(error) if isinstance(error, LLPError) else f"{type(error).__name__}: {error}"
+        again = f"llp report {shlex.quote(str(run.path))}"
+        message = f"the run is finished, but its report was not written: {what} (try again by {again})"
+        console.print(message, style="yellow", markup=False, soft_wrap=True)
+    else:
+        console.print(f"report: {run.report_file}", markup=False, soft_wrap=True)

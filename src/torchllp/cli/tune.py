@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 from torchllp.cli import Misuse
 from torchllp.cli.console import console, percent, show_table
 from torchllp.cli.flags import check_flags
+from torchllp.cli.places import sbatch_options
 from torchllp.cli.training import Flag, Repeated, check_resume_alone, config_of, default_name, flags_of, section
 from torchllp.config import Compute, Config, DataConfig, OwnConfig, Recipe
 from torchllp.errors import LLPError
@@ -107,7 +108,7 @@ def tune(
     given = {name: value for name, value in locals().items() if name not in NOT_OF_THE_STUDY}
     if is_launched():
         raise Misuse("torchrun's processes train one model: for many trials at once say --on local or --on slurm")
-    sbatch = _sbatch_options(slurm, on)
+    sbatch = sbatch_options(slurm, on)
     if (on is None) != (jobs is None):
         raise Misuse("--on and --jobs belong together, such as --on local --jobs 4")
     from torchllp.tuning import Study, import_optuna
@@ -145,22 +146,6 @@ def tune(
             _launch_trials(opened, trials, prune=prune, on=on, num_jobs=jobs, sbatch=sbatch)
     if batch is None:
         _show_results(opened)
-
-
-def _sbatch_options(pairs: list[str] | None, on: Place | None) -> dict[str, str | Literal[True]]:
-    """What was said by --slurm."""
-    options: dict[str, str | Literal[True]] = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not name or name.startswith("-"):
-            raise Misuse(f"--slurm takes OPTION=VALUE, without dashes in front, not {pair!r}")
-        options[name.replace("-", "_")] = value if equals else True
-    if options and on != "slurm":
-        raise Misuse("--slurm is for --on slurm")
-    minutes = options.get("time")
-    if on == "slurm" and not (isinstance(minutes, str) and minutes.isdecimal() and int(minutes) > 0):
-        raise Misuse("--on slurm needs the time limit of a job in minutes, such as --slurm time=120")
-    return options
 
 
 def _space(pairs: list[str] | None, base: Config) -> "SearchSpace":

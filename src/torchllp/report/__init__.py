@@ -1,1 +1,1 @@
-"""Pictures of what a run did."""
+"""What runs did, as pictures, tables and pages."""

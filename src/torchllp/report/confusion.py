@@ -9,14 +9,18 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchllp.errors import LLPError
-from torchllp.report.figure import save_figure
+from torchllp.report.figure import plain, save_figure, short
 
 MOST_CLASSES_WITH_COUNTS = 20
-LONGEST_NAME = 28
 
 
 def save_confusion(path: Path, confusion: np.ndarray | Tensor, class_names: Sequence[str], *, title: str) -> None:
-    """Draw how the instances of each true class (rows) spread over the predicted classes (columns).
+    """Draw :func:`confusion_figure` to a file."""
+    save_figure(confusion_figure(confusion, class_names, title=title), path)
+
+
+def confusion_figure(confusion: np.ndarray | Tensor, class_names: Sequence[str], *, title: str | None = None) -> Figure:
+    """How the instances of each true class (rows) spread over the predicted classes (columns).
 
     ``confusion [C, C]`` are counts, as from :func:`torchllp.metrics.confusion_matrix`; colour is the share of the row.
     """
@@ -25,7 +29,7 @@ def save_confusion(path: Path, confusion: np.ndarray | Tensor, class_names: Sequ
         raise LLPError(f"{num_classes} classes need counts of shape {(num_classes, num_classes)}, not {counts.shape}")
     totals = counts.sum(1, keepdims=True)
     shares = np.where(totals > 0, counts / totals.clip(min=1), np.nan)  # NaN is drawn grey: there is nothing to share
-    names = [_shortened(name) for name in class_names]
+    names = [plain(short(name)) for name in class_names]
     has_counts = num_classes <= MOST_CLASSES_WITH_COUNTS
     font_size = 9 if has_counts else 6
     character = font_size / 110  # its width in inches, roughly
@@ -46,13 +50,8 @@ def save_confusion(path: Path, confusion: np.ndarray | Tensor, class_names: Sequ
     axes.set_yticks(range(num_classes), names, fontsize=font_size)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
-    axes.set_title(title, wrap=True)
+    if title is not None:
+        axes.set_title(plain(title), wrap=True)
     bar = figure.colorbar(image, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], format="{x:.0%}", fraction=0.05, pad=0.02)
     bar.set_label("share of the true class")
-    save_figure(figure, path)
-
-
-def _shortened(name: str) -> str:
-    """Cut in the middle: names that begin alike often end differently."""
-    half = LONGEST_NAME // 2
-    return name if len(name) <= LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
+    return figure

@@ -1,0 +1,19 @@
+"""The paper's tables and figures as suites of runs; this table names them without importing torch."""
+
+from torchllp.registry import Entry, Registry
+
+SUITES = Registry(
+    "suite",
+    {
+        "paper-table1": Entry("torchllp.experiments.paper_table1:SUITE", "Table 1: all methods, data sets, bag sizes"),
+        "paper-table2": Entry("torchllp.experiments.paper_table2:SUITE", "Table 2: AHIL without its weights"),
+        "paper-motivation": Entry(
+            "torchllp.experiments.paper_motivation:SUITE", "Fig. 2: pseudo-labels get worse and smoother in larger bags"
+        ),
+        "paper-sensitivity": Entry(
+            "torchllp.experiments.paper_sensitivity:SUITE", "how much both betas matter: a grid of them"
+        ),
+        "paper-weights": Entry("torchllp.experiments.paper_weights:SUITE", "Fig. 5: AHIL's weights over the epochs"),
+        "paper-tsne": Entry("torchllp.experiments.paper_tsne:SUITE", "Fig. 6: t-SNE of what three methods have learnt"),
+    },
+)

@@ -1,0 +1,118 @@
+"""Where the runs of suites are: which are finished, failed, at work or stopped, and who may go on with one."""
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO
+
+from torchllp.config import Config
+from torchllp.errors import LLPError
+from torchllp.experiments.suite import Cell, Suite
+from torchllp.files import write_atomically
+from torchllp.run import Run
+
+TRIES, PAUSE = 5, 0.02
+"""Seconds between tries to claim a cell: somebody who only looks at it holds it for less."""
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is."""
+
+    state: State
+    epochs_done: int = 0
+    seconds: float = 0.0
+    """That these epochs took."""
+
+
+class SuiteDirectory:
+    """Runs that suites may share, a directory each, what is known of those that failed, and the suites' results."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run(self, name: str) -> Run:
+        return Run(self.path / name)
+
+    def results(self, suite: Suite) -> Path:
+        """Directory of what a suite has shown."""
+        return self.path / suite.name
+
+    def failure_file(self, cell: Cell) -> Path:
+        return self.path / f"{cell.name}.failed"
+
+    def config(self, cell: Cell) -> Config:
+        """What the cell is trained by, here."""
+        if cell.after is None:
+            return cell.config
+        return cell.config.model_copy(update={"init_from": str(self.run(cell.after).path.absolute())})
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Raise if a run that is here already is not that of its cell."""
+        for cell in cells:
+            run = self.run(cell.name)
+            if run.config_file.is_file() and _decisive(run.config) != _decisive(self.config(cell)):
+                raise LLPError(
+                    f"{run.path}: was trained by other settings than those of this suite: "
+                    "remove it, or take another directory by --runs"
+                )
+
+    def forget_failures(self, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            self.failure_file(cell).unlink(missing_ok=True)
+
+    def mark_failed(self, cell: Cell, why: str) -> None:
+        write_atomically(self.failure_file(cell), (why.rstrip() + "\n").encode())
+
+    def why_failed(self, cell: Cell) -> str:
+        """Its last line, which says it in one sentence."""
+        return self.failure_file(cell).read_text().splitlines()[-1]
+
+    def standing(self, cell: Cell) -> Standing:
+        run = self.run(cell.name)
+        if self.failure_file(cell).is_file():
+            return Standing(State.FAILED)
+        rows = run.metrics() if run.metrics_file.is_file() else []
+        known = (len(rows), sum(row["seconds"] for row in rows))
+        if run.is_finished:
+            return Standing(State.FINISHED, *known)
+        with self.claim(cell) as is_ours:
+            if not is_ours:
+                return Standing(State.RUNNING, *known)
+        return Standing(State.STOPPED if rows else State.WAITING, *known)
+
+    @contextmanager
+    def claim(self, cell: Cell) -> Iterator[bool]:
+        """Whether nobody else is at work on the cell, and from now on nobody can be."""
+        locks = self.path / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with open(locks / cell.name, "w") as file:
+            yield any(_try_to_lock(file) for _ in range(TRIES))
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(PAUSE)
+        return False
+    return True
+
+
+def _decisive(config: Config) -> dict[str, object]:
+    """What of a config decides what is learnt: not where files are, nor what it is computed on."""
+    content = config.model_dump(exclude={"compute", "init_from"})
+    content["data"] = {name: value for name, value in content["data"].items() if name not in ("data_dir", "download")}
+    return content

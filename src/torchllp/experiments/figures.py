@@ -1,0 +1,108 @@
+"""The figures of the suites."""
+
+from collections.abc import Mapping
+from statistics import mean, stdev
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from torchllp.experiments.results import Results
+from torchllp.report.findings import Findings
+from torchllp.report.tsne import Map
+from torchllp.report.tsne import tsne_figure as draw_maps
+
+MOST_DOTS = 2000
+
+
+def accuracy_figure(results: Results) -> Figure:
+    """Accuracy at the last epoch against the bag size: a panel a data set, a line a row, dashed what is published."""
+    datasets = list(dict.fromkeys(group.dataset for group in results.groups))
+    rows = list(dict.fromkeys(group.row for group in results.groups))
+    figure = Figure(figsize=(1.5 + 4.5 * len(datasets), 4.2), layout="constrained", dpi=120)
+    panels = figure.subplots(1, len(datasets), squeeze=False)[0]
+    for axes, dataset in zip(panels, datasets, strict=True):
+        of_dataset = [group for group in results.groups if group.dataset == dataset]
+        sizes = sorted({group.bag_size for group in of_dataset})
+        for number, row in enumerate(rows):
+            groups = sorted((group for group in of_dataset if group.row == row), key=lambda group: group.bag_size)
+            if not groups:
+                continue
+            colour = f"C{number % 10}"
+            values = [[100 * value for value in group.values("last")] for group in groups]
+            if row == "supervised":  # bags are nothing to it
+                axes.axhline(mean(values[0]), color="black", linewidth=1, linestyle=":", label="supervised")
+                continue
+            places = [sizes.index(group.bag_size) for group in groups]
+            means, deviations = [mean(v) for v in values], [stdev(v) if len(v) > 1 else 0.0 for v in values]
+            axes.errorbar(places, means, deviations, color=colour, marker="o", markersize=4, capsize=3, label=row)
+            printed = [group.published.accuracy if group.published else None for group in groups]
+            if any(value is not None for value in printed):
+                heights = [np.nan if value is None else value for value in printed]
+                axes.plot(places, heights, color=colour, linestyle="--", linewidth=1, alpha=0.5)
+        axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        axes.set_title(dataset)
+        axes.set_xlabel("bag size")
+        axes.grid(alpha=0.3)
+        axes.yaxis.set_major_formatter(PercentFormatter())
+    panels[0].set_ylabel("test accuracy, last epoch")
+    panels[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def curves_figure(results: Results, metrics: Mapping[str, str]) -> Figure:
+    """Shares of each epoch: a panel for each data set and metric, a line a bag size, a band over the seeds."""
+    datasets = list(dict.fromkeys(cell.dataset for cell in results.cells))
+    sizes = sorted({cell.bag_size for cell in results.cells})
+    figure = Figure(figsize=(4.5 * len(metrics), 3.4 * len(datasets)), layout="constrained", dpi=120)
+    panels = figure.subplots(len(datasets), len(metrics), squeeze=False)
+    for dataset, line in zip(datasets, panels, strict=True):
+        for (metric, title), axes in zip(metrics.items(), line, strict=True):
+            for number, size in enumerate(sizes):
+                runs = [
+                    results.run(cell).metrics()
+                    for cell in results.cells
+                    if (cell.dataset, cell.bag_size) == (dataset, size)
+                ]
+                curves = np.array([[row[metric] for row in run] for run in runs if run[0].get(metric) is not None])
+                if curves.size:
+                    epochs = np.arange(1, curves.shape[1] + 1)
+                    axes.plot(epochs, curves.mean(0), color=f"C{number}", label=f"bags of {size}")
+                    axes.fill_between(epochs, curves.min(0), curves.max(0), color=f"C{number}", alpha=0.2, linewidth=0)
+            axes.set_title(f"{dataset}: {title}", fontsize="medium")
+            axes.set_xlabel("epoch")
+            axes.set_ylim(0, 1.02)
+            axes.grid(alpha=0.3)
+    panels[0, 0].legend(fontsize="small")
+    return figure
+
+
+def grid_figure(results: Results) -> Figure:
+    """Accuracy at the last epoch over the grid of both betas: a panel a data set."""
+    datasets = list(dict.fromkeys(cell.dataset for cell in results.cells))
+    figure = Figure(figsize=(1 + 4 * len(datasets), 3.8), layout="constrained", dpi=120)
+    panels = figure.subplots(1, len(datasets), squeeze=False)[0]
+    options = {cell.row: cell.config.method.options for cell in results.cells}
+    for axes, dataset in zip(panels, datasets, strict=True):
+        groups = [group for group in results.groups if group.dataset == dataset]
+        betas = sorted({float(options[group.row]["beta_bag"]) for group in groups})
+        accuracy = np.full((len(betas), len(betas)), np.nan)
+        for group in groups:
+            both = options[group.row]
+            place = betas.index(float(both["beta_bag"])), betas.index(float(both["beta_instance"]))
+            accuracy[place] = 100 * mean(group.values("last"))
+            axes.text(*reversed(place), f"{accuracy[place]:.1f}", ha="center", va="center", fontsize="small")
+        axes.imshow(accuracy, cmap="Blues", origin="lower", alpha=0.7)
+        axes.set_xticks(range(len(betas)), [f"{beta:g}" for beta in betas])
+        axes.set_yticks(range(len(betas)), [f"{beta:g}" for beta in betas])
+        axes.set_xlabel("beta of the instance weight")
+        axes.set_ylabel("beta of the bag weight")
+        axes.set_title(f"{dataset}, bags of {groups[0].bag_size}: accuracy, %", fontsize="medium")
+    return figure
+
+
+def tsne_figure(results: Results) -> Figure:
+    """Features of test instances by t-SNE: a panel a run."""
+    findings = {cell.row: Findings(results.run(cell)) for cell in results.cells}
+    maps = [(row, Map.of(*found.features(MOST_DOTS))) for row, found in findings.items()]
+    return draw_maps(maps, next(iter(findings.values())).class_names)

@@ -1,0 +1,28 @@
+"""Table 1 of the paper: every method on every data set, in bags of five sizes."""
+
+from collections.abc import Iterator
+
+from torchllp.experiments.figures import accuracy_figure
+from torchllp.experiments.scales import Scale
+from torchllp.experiments.suite import Cell, Suite
+
+DATASETS = ("cifar10", "cifar100", "svhn", "fashion-mnist", "mini-imagenet")
+BAG_SIZES = (16, 32, 64, 128, 256)
+METHODS = ("llpfc", "dllp", "llp-vat", "rot", "softmatch", "ahil")
+
+
+def cells(scale: Scale) -> Iterator[Cell]:
+    for seed, dataset, bag_size in scale.grid(DATASETS, BAG_SIZES):
+        is_first = bag_size == scale.bag_sizes_for(*BAG_SIZES)[0]
+        for method in METHODS:
+            yield scale.cell(dataset, method, bag_size, seed)
+        features = scale.pretrained(dataset, seed)
+        if is_first:  # these two know nothing of bags
+            yield scale.cell(dataset, "supervised", bag_size, seed)
+            yield features
+        yield scale.cell(dataset, "flmm", bag_size, seed, after=features)
+
+
+SUITE = Suite(
+    "paper-table1", "Accuracy of all methods for each bag size (Table 1)", cells, accuracy_figure, table="table1"
+)

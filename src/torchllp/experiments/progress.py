@@ -1,0 +1,60 @@
+"""How far a suite is, and how long the rest may take: from what its runs have written, whoever trains them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from torchllp.experiments.directory import Standing, State, SuiteDirectory
+from torchllp.experiments.suite import Cell
+
+
+@dataclass(frozen=True)
+class Overview:
+    standings: dict[str, Standing]
+    """By the cell's name."""
+    seconds_left: float | None
+    """Of one worker; None before the first epoch."""
+
+    @property
+    def counts(self) -> Counter[State]:
+        return Counter(standing.state for standing in self.standings.values())
+
+
+class SuiteProgress:
+    """Looks at the runs of a suite again and again; those that have come to their end are not looked at twice."""
+
+    def __init__(self, cells: Sequence[Cell], directory: SuiteDirectory) -> None:
+        self.cells, self.directory = cells, directory
+        self._ended: dict[str, Standing] = {}
+
+    def look(self) -> Overview:
+        standings: dict[str, Standing] = {}
+        for cell in self.cells:
+            standing = self._ended.get(cell.name) or self.directory.standing(cell)
+            if standing.state in (State.FINISHED, State.FAILED):
+                self._ended[cell.name] = standing
+            standings[cell.name] = standing
+        return Overview(standings, self._seconds_left(standings))
+
+    def _seconds_left(self, standings: dict[str, Standing]) -> float | None:
+        """By what an epoch has taken in runs of the same data set and method, else in all."""
+        known: dict[tuple[str, str], list[float]] = {}
+        for cell in self.cells:
+            standing = standings[cell.name]
+            if standing.epochs_done:
+                known.setdefault(_kind(cell), []).append(standing.seconds / standing.epochs_done)
+        if not known:
+            return None
+        of_all = mean(seconds for times in known.values() for seconds in times)
+        left = 0.0
+        for cell in self.cells:
+            standing = standings[cell.name]
+            if standing.state not in (State.FINISHED, State.FAILED):
+                times = known.get(_kind(cell), [of_all])
+                left += (cell.config.recipe.epochs - standing.epochs_done) * mean(times)
+        return left
+
+
+def _kind(cell: Cell) -> tuple[str, str]:
+    return cell.dataset, cell.config.method.name

@@ -1,0 +1,165 @@
+"""What the runs of a suite have come to: a row a run, a row an epoch, and means beside what the paper prints."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchllp.experiments.directory import SuiteDirectory
+from torchllp.experiments.published import Published, published
+from torchllp.experiments.suite import Cell, Suite
+from torchllp.files import write_atomically
+from torchllp.report.tables import EPOCHS, spread
+from torchllp.run import Run
+
+
+@dataclass(frozen=True)
+class Group:
+    """A cell of the table: the runs of all seeds."""
+
+    dataset: str
+    row: str
+    bag_size: int
+    runs: list[dict[str, Any]]
+    published: Published | None
+
+    def values(self, name: str) -> list[float]:
+        return [run[name] for run in self.runs if run[name] is not None]
+
+    @property
+    def difference(self) -> float | None:
+        """Accuracy at the last epoch, less what is published, in points."""
+        if self.published is None or self.published.accuracy is None:
+            return None
+        return 100 * mean(self.values("last")) - self.published.accuracy
+
+
+@dataclass(frozen=True)
+class Results:
+    """Of the runs of a suite that are finished."""
+
+    suite: Suite
+    scale: str
+    cells: list[Cell]
+    directory: SuiteDirectory
+
+    @classmethod
+    def of(cls, suite: Suite, scale: str, cells: Iterable[Cell], directory: SuiteDirectory) -> "Results":
+        finished = [cell for cell in cells if directory.run(cell.name).is_finished]
+        return cls(suite, scale, finished, directory)
+
+    def run(self, cell: Cell) -> Run:
+        return self.directory.run(cell.name)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One a run; accuracy is None where there is no such epoch."""
+        rows = []
+        for cell in self.cells:
+            summary = self.run(cell).summary
+            if "accuracy" not in summary:  # features for others
+                continue
+            rows.append(
+                {
+                    "suite": self.suite.name,
+                    "scale": self.scale,
+                    "dataset": cell.dataset,
+                    "row": cell.row,
+                    "method": cell.config.method.name,
+                    "options": json.dumps(cell.config.method.options),
+                    "model": cell.config.model.name,
+                    "bag_size": cell.bag_size,
+                    "seed": cell.seed,
+                    "num_bags": summary["num_bags"],
+                    "steps": int(summary["steps"]),
+                    "seconds": round(summary["seconds"], 1),
+                    "cpu_seconds": round(summary["cpu_seconds"], 1),
+                    **{epoch: summary["accuracy"].get(epoch) for epoch in EPOCHS},
+                    "run": cell.name,
+                }
+            )
+        return rows
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The cells of the table, by data set, bag size and row, in the order of the suite."""
+        order = {name: list(dict.fromkeys(row[name] for row in self.rows)) for name in ("dataset", "bag_size", "row")}
+        groups = []
+        for dataset in order["dataset"]:
+            for bag_size in order["bag_size"]:
+                for name in order["row"]:
+                    place = (dataset, bag_size, name)
+                    runs = [row for row in self.rows if (row["dataset"], row["bag_size"], row["row"]) == place]
+                    if runs:
+                        printed = published(self.suite.table, dataset, name, bag_size)
+                        groups.append(Group(dataset, name, bag_size, runs, printed))
+        return groups
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and lines of the table in words; a column that no line has anything in is left out."""
+        has_chosen = any(group.values("chosen") for group in self.groups)
+        has_published = any(group.published for group in self.groups)
+        epochs = [epoch for epoch in EPOCHS if has_chosen or epoch != "chosen"]
+        heads = ["data", "bag size", "row", *(f"{epoch} epoch" for epoch in epochs)]
+        heads += ["published", "last - published"] if has_published else []
+        lines = []
+        for group in self.groups:
+            line = [group.dataset, str(group.bag_size), group.row]
+            line += [spread(group.values(epoch)) for epoch in epochs]
+            if has_published:
+                line += [_printed(group.published), "-" if group.difference is None else f"{group.difference:+.2f}"]
+            seconds = mean(group.values("cpu_seconds"))
+            lines.append([*line, f"{group.runs[0]['steps']:,}", f"{seconds:,.0f}", str(len(group.runs))])
+        return [*heads, "steps", "CPU seconds", "n"], lines
+
+    def markdown(self) -> str:
+        """The table, with what its words mean."""
+        heads, lines = self.table()
+        rule = "|" + "".join("---|" if head in ("data", "row") else "---:|" for head in heads)
+        table = [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]
+        notes = ["Accuracy on test instances in percent, mean ± deviation over n seeds."]
+        notes.append("oracle epoch: the best by test labels, which nobody has in practice.")
+        if "published" in heads:
+            notes.append("published: as printed in the paper, whose networks and budget are those of scale full.")
+        return "\n".join([f"# {self.suite.title}", "", *table, "", *notes, ""])
+
+    def write(self) -> Path:
+        """Write ``results.csv`` (a row a run), ``epochs.parquet`` (a row an epoch), ``table.md``; their directory."""
+        folder = self.directory.results(self.suite)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = io.StringIO()
+        table = csv.DictWriter(text, self.rows[0].keys(), lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows)
+        write_atomically(folder / "results.csv", text.getvalue().encode())
+        write_atomically(folder / "epochs.parquet", _parquet(self._epochs()))
+        write_atomically(folder / "table.md", self.markdown().encode())
+        return folder
+
+    def _epochs(self) -> list[dict[str, Any]]:
+        return [{"run": cell.name} | row for cell in self.cells for row in self.run(cell).metrics()]
+
+
+def _printed(value: Published | None) -> str:
+    if value is None:
+        return "-"
+    if value.accuracy is None:
+        return f"- ({value.note})"
+    printed = f"{value.accuracy:.2f}" + ("" if value.deviation is None else f" ± {value.deviation:.2f}")
+    return f"{printed} ({value.note})" if value.note else printed
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows of which some lack columns of others."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), buffer)
+    return buffer.getvalue()

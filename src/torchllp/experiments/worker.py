@@ -1,0 +1,70 @@
+"""Training the runs of a suite: any number of workers, on any machines that see the directory."""
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from torchllp import job
+from torchllp.engine.train import Observer
+from torchllp.errors import LLPError
+from torchllp.experiments.directory import State, SuiteDirectory
+from torchllp.experiments.suite import Cell
+from torchllp.methods import METHODS
+from torchllp.pretraining import Pretraining
+
+POLL = 2.0
+"""Seconds between two looks at whether features that a run starts from have been learnt by another worker."""
+
+
+def work(
+    cells: Sequence[Cell],
+    directory: SuiteDirectory,
+    *,
+    watch: Callable[[Cell], AbstractContextManager[Observer]],
+    tell: Callable[[Cell], None],
+) -> None:
+    """Train what is left of ``cells``, and return when the rest is in the hands of others.
+
+    ``watch`` gives the observer of a run, ``tell`` is called when one has come to its end, finished or failed.
+    """
+    by_name = {cell.name: cell for cell in cells}
+    waits = True
+    while waits:
+        waits, has_trained = False, False
+        for cell in cells:
+            if directory.standing(cell).state in (State.FINISHED, State.FAILED):
+                continue
+            if cell.after is not None:
+                before = directory.standing(by_name[cell.after]).state
+                if before is State.FAILED:
+                    directory.mark_failed(cell, f"{cell.after} failed, which it starts from")
+                    tell(cell)
+                    continue
+                if before is not State.FINISHED:
+                    waits = True
+                    continue
+            with directory.claim(cell) as is_ours:
+                # Another one may have ended it between the first look and the claim.
+                if is_ours and not directory.run(cell.name).is_finished and not directory.failure_file(cell).is_file():
+                    with watch(cell) as observer:
+                        train(cell, directory, observer)
+                    has_trained = True
+                    tell(cell)
+        if waits and not has_trained:
+            time.sleep(POLL)
+
+
+def train(cell: Cell, directory: SuiteDirectory, observer: Observer) -> None:
+    """Train a run, or go on with it; an error is written down, and others are trained."""
+    run = directory.run(cell.name)
+    kind = job.Job if METHODS.load(cell.config.method.name).learns_classes else Pretraining
+    try:
+        if run.config_file.is_file():
+            job.resume(run.path, observer=observer, kind=kind)
+        else:
+            job.start(directory.config(cell), run.path, observer=observer, kind=kind)
+    except LLPError as error:
+        directory.mark_failed(cell, str(error))
+    except Exception:
+        directory.mark_failed(cell, traceback.format_exc())

@@ -1,0 +1,171 @@
+"""Several runs side by side: those that differ in their seed alone are one line."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torchllp.errors import LLPError
+from torchllp.methods import METHODS
+from torchllp.run import Run
+
+NOT_SETTINGS = ("seed", "compute", "method", "model", "data.dataset", "data.data_dir", "data.download", "data.bag_size")
+"""What makes no difference to what is compared, or is shown apart."""
+RUNS_BEFORE = ("init_from", "data.bags_from")
+"""Settings that name another run, which is another one for each seed."""
+
+
+def find_runs(paths: Sequence[Path]) -> list[Run]:
+    """The finished runs at these paths; a directory that is no run stands for all finished runs below it."""
+    runs: dict[Path, Run] = {}
+    for path in paths:
+        found = [Run(path)] if Run(path).config_file.is_file() else _below(path)
+        if not found:
+            raise LLPError(f"{path}: neither a run nor a directory with finished runs")
+        for run in found:
+            _ = run.summary  # raises unless it is finished
+            runs.setdefault(run.path.resolve(), run)
+    return list(runs.values())
+
+
+def _below(path: Path) -> list[Run]:
+    runs = []
+    for folder, folders, _ in os.walk(path):
+        folders.sort()
+        run = Run(Path(folder))
+        if run.config_file.is_file():
+            folders.clear()  # nothing in a run is one
+            runs += [run] if run.is_finished else []
+    return runs
+
+
+def learns_classes(run: Run) -> bool:
+    """Whether the run trained a classifier; else it was pre-trained."""
+    return METHODS.load(run.config.method.name).learns_classes
+
+
+def named(choice: Mapping[str, Any]) -> str:
+    """A method or model by its name, with the options that are not its defaults.
+
+    >>> named({"name": "ahil", "options": {"beta_bag": 5.0}})
+    'ahil (beta_bag=5.0)'
+    """
+    options = ", ".join(f"{name}={value}" for name, value in choice["options"].items())
+    return f"{choice['name']} ({options})" if options else choice["name"]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in their seed alone."""
+
+    runs: Sequence[Run]
+    method: str
+    """With what else tells it from the other groups of the same data."""
+
+    @cached_property
+    def summaries(self) -> list[dict[str, Any]]:
+        return [run.summary for run in self.runs]
+
+    @property
+    def dataset(self) -> str:
+        return self.summaries[0]["dataset"]
+
+    @property
+    def tests_on(self) -> str:
+        return self.summaries[0]["tests_on"]
+
+    @property
+    def bag_size(self) -> str:
+        return " / ".join(dict.fromkeys(summary["bag_size"] for summary in self.summaries))
+
+    @property
+    def has_labels(self) -> bool:
+        return any(summary["accuracy"] for summary in self.summaries)
+
+    def values(self, epoch: str) -> list[float]:
+        """Accuracy of the runs at this epoch, as far as known; without labels, the error of held-out bags' shares."""
+        if self.has_labels:
+            return [summary["accuracy"][epoch] for summary in self.summaries if epoch in summary["accuracy"]]
+        of_epoch = (summary["metrics"].get(epoch, {}).get("held_out/bag_mae") for summary in self.summaries)
+        return [value for value in of_epoch if value is not None]
+
+
+def compare(runs: Sequence[Run]) -> list[Group]:
+    """The runs in groups, by data set, then by bag size, then in their order; those without classes are left out."""
+    runs = [run for run in runs if learns_classes(run)]
+    settings = {run: _settings(run) for run in runs}
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (_data_of(run), int(run.summary["bag_size"].split()[0]))):
+        config, summary = run.config, run.summary
+        # Where sizes are drawn they differ between seeds, but not what they are drawn from.
+        size = config.data.bag_size if config.data.bags_from is None else summary["bag_size"]
+        choices = (named(summary["method"]), named(summary["model"]), tuple(settings[run].items()))
+        groups.setdefault((_data_of(run), size, *choices), []).append(run)
+    return [Group(members, _label(members[0], runs, settings)) for members in groups.values()]
+
+
+def names_of(groups: Sequence[Group]) -> list[str]:
+    """A name a group: its method, with its data set and its bags where there are several."""
+    has_data, has_sizes = (len({*values}) > 1 for values in ([g.dataset for g in groups], [g.bag_size for g in groups]))
+    return [
+        ", ".join([group.dataset] * has_data + [group.method] + [f"bags of {group.bag_size}"] * has_sizes)
+        for group in groups
+    ]
+
+
+def names_of_runs(runs: Sequence[Run]) -> dict[Run, str]:
+    """The name of each run's group, with its seed where the group has several runs; no two are alike."""
+    groups = compare(runs)
+    names: dict[Run, str] = {}
+    for of_group, group in zip(names_of(groups), groups, strict=True):
+        for run in group.runs:
+            name = f"{of_group}, seed {run.config.seed}" if len(group.runs) > 1 else of_group
+            names[run] = f"{name}, run {len(names) + 1}" if name in names.values() else name
+    return names
+
+
+def _data_of(run: Run) -> tuple[str, str]:
+    summary = run.summary
+    return summary["dataset"], summary["tests_on"]
+
+
+def _settings(run: Run) -> dict[str, str]:
+    """What a run was trained by, besides what :data:`NOT_SETTINGS` says, by the settings' names."""
+    flat = _flat(run.config.model_dump())
+    kept = {name: value for name, value in flat.items() if not name.startswith(NOT_SETTINGS)}
+    return {name: str(value is not None if name in RUNS_BEFORE else value) for name, value in kept.items()}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def _label(run: Run, runs: Sequence[Run], settings: Mapping[Run, Mapping[str, str]]) -> str:
+    """A run's method, with its model and settings where other runs of the method on the same bags have other ones."""
+    label = named(run.summary["method"])
+    alike = [
+        other
+        for other in runs
+        if _data_of(other) == _data_of(run)
+        and other.summary["bag_size"] == run.summary["bag_size"]
+        and named(other.summary["method"]) == label
+    ]
+    models = [named(run.summary["model"])] * (len({named(other.summary["model"]) for other in alike}) > 1)
+    differ = [f"{name.rpartition('.')[2]} {settings[run][name]}" for name in _differing(alike, settings)]
+    return ", ".join([label, *models, *differ])
+
+
+def differing_settings(groups: Sequence[Group]) -> list[str]:
+    """What the runs of these groups differ in besides seed, method and bag size, which makes comparing them unfair."""
+    runs = [run for group in groups for run in group.runs]
+    models = ["model"] * (len({named(run.summary["model"]) for run in runs}) > 1)
+    return models + [name.rpartition(".")[2] for name in _differing(runs, {run: _settings(run) for run in runs})]
+
+
+def _differing(runs: Sequence[Run], settings: Mapping[Run, Mapping[str, str]]) -> list[str]:
+    return [name for name in settings[runs[0]] if len({settings[run].get(name) for run in runs}) > 1]
