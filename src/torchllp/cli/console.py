@@ -32,3 +32,16 @@ def percent(share: float | None) -> str:
     ('98.77 %', '-')
     """
     return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def duration(seconds: float) -> str:
+    """In the unit that fits.
+
+    >>> [duration(seconds) for seconds in (5, 300, 9_000, 10**6)]
+    ['5 s', '5 min', '2.5 h', '11.6 days']
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.1f} days"
