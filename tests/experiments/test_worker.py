@@ -1,7 +1,5 @@
 """Workers that share a directory: each run is trained once, failures are kept, and what was stopped goes on."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,15 +32,15 @@ class StopAfterOneEpoch(Observer):
 
 
 def trained(cells: list[Cell], directory: SuiteDirectory, observer: Observer | None = None) -> list[str]:
-    """The names of the runs that a worker has trained."""
-    names = []
+    """The names of the runs that a worker has brought to their end, in this order."""
+    names: list[str] = []
 
-    @contextmanager
-    def watch(cell: Cell) -> Iterator[Observer]:
-        names.append(cell.name)
-        yield observer or Observer()
+    def tell() -> None:
+        ended = [cell.name for cell in cells if directory.standing(cell).state in (State.FINISHED, State.FAILED)]
+        names.extend(name for name in ended if name not in before | {*names})
 
-    work(cells, directory, watch=watch, tell=lambda cell: None)
+    before = {cell.name for cell in cells if directory.standing(cell).state in (State.FINISHED, State.FAILED)}
+    work(cells, directory, observer=observer or Observer(), tell=tell)
     return names
 
 

@@ -38,10 +38,12 @@ class Board:
 
     def refresh(self) -> None:
         """Look again, unless that was just now."""
-        now = time.perf_counter()
-        if now - self.last < REFRESH:
-            return
-        self.last = now
+        if time.perf_counter() - self.last >= REFRESH:
+            self.refresh_now()
+
+    def refresh_now(self) -> None:
+        """Look again: show the table, and tell of runs that have come to their end."""
+        self.last = time.perf_counter()
         overview = self.progress.look()
         for cell in self.cells:
             standing = overview.standings[cell.name]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torchllp.cli.console import console, duration, show_table
-from torchllp.cli.progress import show_progress
+from torchllp.cli.progress import unseen_log
 from torchllp.engine.train import Observer
 from torchllp.errors import LLPError
 from torchllp.experiments.cost import Cost, Meter
@@ -42,7 +42,7 @@ def try_out(cells: Sequence[Cell]) -> None:
 @contextmanager
 def _cut_down(cells: Sequence[Cell], **size: int) -> Iterator[tuple[dict[str, Cell], Callable[..., None]]]:
     """The cells cut down, by their names, and how to train one, in a temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="llp-") as folder, show_progress(quiet=True):
+    with tempfile.TemporaryDirectory(prefix="llp-") as folder, unseen_log():
         directory = SuiteDirectory(Path(folder))
 
         def train_here(cell: Cell, observer: Observer | None = None) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -57,6 +57,11 @@ def show_progress(console: Console = console, *, quiet: bool = False) -> Iterato
     else:
         with _shown_log(logging.NullHandler() if quiet else logging.StreamHandler(console.file)):
             yield Observer()
+
+
+def unseen_log() -> AbstractContextManager[None]:
+    """What runs say is in their train.log alone, also what would be said where nobody listens."""
+    return _shown_log(logging.NullHandler())
 
 
 class _AboveTheBar(logging.Handler):

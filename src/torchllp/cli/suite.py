@@ -21,7 +21,6 @@ from torchllp.launched import is_launched
 
 if TYPE_CHECKING:
     from torchllp.cli.board import Board
-    from torchllp.engine.train import Observer
     from torchllp.experiments.directory import SuiteDirectory
     from torchllp.experiments.suite import Cell, Suite
 
@@ -173,7 +172,7 @@ def _saying_how_to_go_on(directory: "SuiteDirectory") -> Iterator[None]:
 
 def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board") -> None:
     """Train in this process."""
-    from torchllp.cli.progress import show_progress
+    from torchllp.cli.progress import unseen_log
     from torchllp.engine.train import Observer
     from torchllp.experiments.worker import work
 
@@ -181,17 +180,8 @@ def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board") 
         def on_step(self, epoch: int, step: int, num_steps: int) -> None:
             board.refresh()
 
-    @contextmanager
-    def watch(cell: "Cell") -> "Iterator[Observer]":
-        with show_progress(quiet=True):
-            yield Watch()
-
-    def tell(cell: "Cell") -> None:
-        board.last = 0.0
-        board.refresh()
-
-    with board.on_screen():
-        work(cells, directory, watch=watch, tell=tell)
+    with board.on_screen(), unseen_log():
+        work(cells, directory, observer=Watch(), tell=board.refresh_now)
 
 
 def _launch(
@@ -211,8 +201,7 @@ def _launch(
 
     with board.on_screen():
         launch([command] * num_jobs, on, logs, sbatch=sbatch, tell=tell, meanwhile=board.refresh)
-        board.last = 0.0
-        board.refresh()
+        board.refresh_now()
 
 
 def _show_results(suite: "Suite", scale: str, cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:

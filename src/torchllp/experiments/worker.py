@@ -3,7 +3,6 @@
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 from torchllp import job
 from torchllp.engine.train import Observer
@@ -21,12 +20,12 @@ def work(
     cells: Sequence[Cell],
     directory: SuiteDirectory,
     *,
-    watch: Callable[[Cell], AbstractContextManager[Observer]],
-    tell: Callable[[Cell], None],
+    observer: Observer,
+    tell: Callable[[], None],
 ) -> None:
     """Train what is left of ``cells``, and return when the rest is in the hands of others.
 
-    ``watch`` gives the observer of a run, ``tell`` is called when one has come to its end, finished or failed.
+    ``observer`` is that of all runs, ``tell`` is called when one has come to its end, finished or failed.
     """
     by_name = {cell.name: cell for cell in cells}
     waits = True
@@ -39,7 +38,7 @@ def work(
                 before = directory.standing(by_name[cell.after]).state
                 if before is State.FAILED:
                     directory.mark_failed(cell, f"{cell.after} failed, which it starts from")
-                    tell(cell)
+                    tell()
                     continue
                 if before is not State.FINISHED:
                     waits = True
@@ -47,10 +46,9 @@ def work(
             with directory.claim(cell) as is_ours:
                 # Another one may have ended it between the first look and the claim.
                 if is_ours and not directory.run(cell.name).is_finished and not directory.failure_file(cell).is_file():
-                    with watch(cell) as observer:
-                        train(cell, directory, observer)
+                    train(cell, directory, observer)
                     has_trained = True
-                    tell(cell)
+                    tell()
         if waits and not has_trained:
             time.sleep(POLL)
 
