@@ -126,6 +126,8 @@ class Job:
         if self.method.for_frozen_features and not self.config.freeze:
             name = self.config.method.name
             log.info("%s is meant for frozen features: see `llp pretrain`, --init-from and --freeze", name)
+        if self.method.for_images and not self.data.is_images:
+            log.warning("%s is made for images, and has failed on tables: try dllp or ahil", self.config.method.name)
         if self.held_out is None:
             log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
         else:

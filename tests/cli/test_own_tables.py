@@ -227,3 +227,10 @@ def test_a_few_labels_are_learnt_from(work: Work, tmp_path: Path) -> None:
     assert said is not None and 25 <= int(said[1]) < 40  # of forty, some are in the four bags that are held out
     wrong = here("train", "--instances", "rows.csv", "--bags", "bags.csv", "--learn-labels", cwd=tmp_path)
     assert wrong.returncode == 2 and "--learn-labels learns from a column with classes" in wrong.stderr
+
+
+def test_a_method_for_images_says_so_of_a_table(work: Work, tmp_path: Path) -> None:
+    flags = ["--instances", "rows.csv", "--bags", "bags.csv", *OURS, "--epochs", "2", *RECIPE]
+    result = here("train", *flags, "--method", "contrast", "--run", tmp_path / "run", cwd=work.path)
+    assert result.returncode == 0, result.stderr
+    assert "contrast is made for images, and has failed on tables: try dllp or ahil" in result.stdout

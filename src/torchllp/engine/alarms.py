@@ -61,8 +61,8 @@ def _wrongs(row: Row, known: float, num_classes: int) -> dict[str, str]:
     if entropy > SMOOTH * largest:
         wrongs["smooth"] = (
             f"predictions have been over-smoothed, all instances nearly alike (entropy {entropy:.2f}, and that of the "
-            f"class shares is {largest:.2f}): try a larger learning rate, more epochs, smaller bags, for images the "
-            "method contrast, or features learnt before by `llp pretrain`"
+            f"class shares is {largest:.2f}): try a larger learning rate, AdamW in place of SGD, more epochs, smaller "
+            "bags, or for images features that are learnt first, by the method contrast or by `llp pretrain`"
         )
     predicted = row.get("train/predicted_classes", known)
     if predicted - 1 < COLLAPSED * (known - 1):

@@ -1,10 +1,13 @@
-"""The paper's tables and figures as suites of runs; this table names them without importing torch."""
+"""Suites of runs: the paper's tables and figures, and one beyond it; this table names them without importing torch."""
 
 from torchllp.registry import Entry, Registry
 
 SUITES = Registry(
     "suite",
     {
+        "beyond-methods": Entry(
+            "torchllp.experiments.beyond_methods:SUITE", "newer methods, and our own, beside dllp and ahil"
+        ),
         "paper-table1": Entry("torchllp.experiments.paper_table1:SUITE", "Table 1: all methods, data sets, bag sizes"),
         "paper-table2": Entry("torchllp.experiments.paper_table2:SUITE", "Table 2: AHIL without its weights"),
         "paper-motivation": Entry(

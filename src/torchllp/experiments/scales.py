@@ -6,6 +6,7 @@ from typing import Any
 
 from torchllp.config import Config
 from torchllp.experiments.suite import Cell, name_of
+from torchllp.methods import METHODS
 from torchllp.presets import preset, pretraining
 
 Layer = Mapping[str, Any]
@@ -58,17 +59,23 @@ class Scale:
         recipe: Layer | None = None,
         after: Cell | None = None,
     ) -> Cell:
-        """A run by the recipe of this scale; with ``after`` only a head is trained, on the features learnt there."""
+        """A run by the recipe of this scale; ``after`` has its first weights.
+
+        A method that is meant for frozen features trains a head alone on what was learnt there.
+        """
         options, recipe = options or {}, recipe or {}
+        freeze = after is not None and METHODS.load(method).for_frozen_features
         layers = [
-            preset("quick" if after else self.recipe, dataset, frozen=after is not None),
+            preset("quick" if freeze else self.recipe, dataset, frozen=freeze),
             self.layer,
             self.by_dataset.get(dataset, {}),
             {"method": {"name": method, "options": options}, "recipe": recipe, "seed": seed},
             {"data": {"dataset": dataset, "bag_size": bag_size, "held_out": 0.0}},
         ]
         if after is not None:
-            layers.append({"model": after.config.model.model_dump(), "freeze": True, "recipe": FROZEN})
+            layers.append({"model": after.config.model.model_dump(), "freeze": freeze})
+        if freeze:
+            layers.append({"recipe": FROZEN})
         name = name_of(dataset, method, **options, **recipe, bag=bag_size, seed=seed)
         return Cell(name, row or method, Config.layered(*layers), after.name if after else None)
 

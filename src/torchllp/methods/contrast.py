@@ -37,6 +37,7 @@ class Contrast(Custom):
     """
 
     needs_whole_step = True
+    for_images = True
     projection: nn.Module
     mean: Tensor
     covariance: Tensor

@@ -36,6 +36,9 @@ class Method(nn.Module):
     for_frozen_features: ClassVar[bool] = False
     """Whether it is meant for the head alone, on features that were learnt before; it trains whole networks as well."""
 
+    for_images: ClassVar[bool] = False
+    """Whether it is known to fail on rows of a table; it can be tried on them."""
+
     def check(self, bags: "Bags") -> None:
         """Raise unless these training bags can be learnt from; any can unless overridden."""
 
