@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchllp.cli.console import console, duration, show_table
+from rich.progress import track
+
+from torchllp.cli.console import aside, console, duration, show_table
 from torchllp.cli.progress import unseen_log
 from torchllp.engine.train import Observer
 from torchllp.errors import LLPError
@@ -95,7 +97,7 @@ def _measured(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Meter]]:
         _cut_down(cells, num_instances=SMALL) as (small, train_small),
         _cut_down(cells, num_instances=LARGE, num_steps=4) as (large, train_large),
     ):
-        for cell in cells:
+        for cell in track(cells, "measuring", console=aside, transient=True):
             kind = small[cell.name]
             if kind.name not in meters:
                 meters[kind.name] = Meter(SMALL)
