@@ -1,10 +1,13 @@
-"""Suites of runs: the paper's tables and figures, and one beyond it; this table names them without importing torch."""
+"""Suites of runs: the paper's tables and figures, and two beyond it; this table names them without importing torch."""
 
 from torchllp.registry import Entry, Registry
 
 SUITES = Registry(
     "suite",
     {
+        "beyond-bag-terms": Entry(
+            "torchllp.experiments.beyond_bag_terms:SUITE", "Fig. 2 for every bag term: when is it over-smooth?"
+        ),
         "beyond-methods": Entry(
             "torchllp.experiments.beyond_methods:SUITE", "newer methods, and our own, beside dllp and ahil"
         ),

@@ -1,6 +1,6 @@
 """The figures of the suites."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import mean, stdev
 
 import numpy as np
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from torchllp.experiments.results import Results
+from torchllp.experiments.suite import Cell
 from torchllp.report.findings import Findings
 from torchllp.report.tsne import Map
 from torchllp.report.tsne import tsne_figure as draw_maps
@@ -50,30 +51,38 @@ def accuracy_figure(results: Results) -> Figure:
     return figure
 
 
-def curves_figure(results: Results, metrics: Mapping[str, str]) -> Figure:
-    """Shares of each epoch: a panel for each data set and metric, a line a bag size, a band over the seeds."""
-    datasets = list(dict.fromkeys(cell.dataset for cell in results.cells))
-    sizes = sorted({cell.bag_size for cell in results.cells})
-    figure = Figure(figsize=(4.5 * len(metrics), 3.4 * len(datasets)), layout="constrained", dpi=120)
-    panels = figure.subplots(len(datasets), len(metrics), squeeze=False)
-    for dataset, line in zip(datasets, panels, strict=True):
-        for (metric, title), axes in zip(metrics.items(), line, strict=True):
-            for number, size in enumerate(sizes):
-                runs = [
-                    results.run(cell).metrics()
-                    for cell in results.cells
-                    if (cell.dataset, cell.bag_size) == (dataset, size)
-                ]
-                curves = np.array([[row[metric] for row in run] for run in runs if run[0].get(metric) is not None])
+def curves_figure(
+    results: Results,
+    metrics: Mapping[str, str],
+    *,
+    panel: Callable[[Cell], str] = lambda cell: cell.dataset,
+    line: Callable[[Cell], str] = lambda cell: f"bags of {cell.bag_size}",
+    style: Callable[[str, int], Mapping[str, str]] = lambda _, number: {"color": f"C{number}"},
+) -> Figure:
+    """Shares of each epoch: a row of panels, one a metric, for each ``panel``; a ``line`` with a band over the seeds.
+
+    ``style`` is how a line is drawn, by its name and number.
+    """
+    places = list(dict.fromkeys(panel(cell) for cell in results.cells))
+    lines = list(dict.fromkeys(line(cell) for cell in results.cells))
+    figure = Figure(figsize=(4.5 * len(metrics), 3.4 * len(places)), layout="constrained", dpi=120)
+    rows = figure.subplots(len(places), len(metrics), squeeze=False)
+    for place, row in zip(places, rows, strict=True):
+        for (metric, title), axes in zip(metrics.items(), row, strict=True):
+            for number, name in enumerate(lines):
+                cells = [cell for cell in results.cells if (panel(cell), line(cell)) == (place, name)]
+                runs = [results.run(cell).metrics() for cell in cells]
+                curves = np.array([[epoch[metric] for epoch in run] for run in runs if run[0].get(metric) is not None])
                 if curves.size:
-                    epochs = np.arange(1, curves.shape[1] + 1)
-                    axes.plot(epochs, curves.mean(0), color=f"C{number}", label=f"bags of {size}")
-                    axes.fill_between(epochs, curves.min(0), curves.max(0), color=f"C{number}", alpha=0.2, linewidth=0)
-            axes.set_title(f"{dataset}: {title}", fontsize="medium")
+                    epochs, drawn = np.arange(1, curves.shape[1] + 1), style(name, number)
+                    axes.plot(epochs, curves.mean(0), label=name, **drawn)
+                    band = (curves.min(0), curves.max(0))
+                    axes.fill_between(epochs, *band, color=drawn["color"], alpha=0.15, linewidth=0)
+            axes.set_title(f"{place}: {title}", fontsize="medium")
             axes.set_xlabel("epoch")
             axes.set_ylim(0, 1.02)
             axes.grid(alpha=0.3)
-    panels[0, 0].legend(fontsize="small")
+    rows[0, -1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
