@@ -56,6 +56,7 @@ def test_a_suite_from_its_file_to_its_page(folder: Path) -> None:
     assert {*results(folder)} == {*NAMES}
     table = (folder / "runs/quick/mine/table.md").read_text()
     assert re.search(r"\| digits \| 64 \| ahil \| [\d.]+ ± [\d.]+ \| [\d.]+ ± [\d.]+ \| 22 \| \d+ \| 2 \|", table)
+    assert "- command: `llp suite mine.py --scale quick`" in table
     page = (folder / "runs/quick/mine/report.html").read_text()
     assert "Two methods" in page and NAMES[0] in page
 

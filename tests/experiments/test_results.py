@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from xml.etree import ElementTree
@@ -75,6 +76,13 @@ def test_the_table_has_mean_deviation_and_number_of_seeds(results: Results) -> N
     (line,) = [line for line in lines if line[1:3] == ["64", "dllp"]]
     assert line[3] == f"{mean(values):.2f} ± {stdev(values):.2f}" and line[-1] == "2"
     assert "| digits | 64 | dllp |" in results.markdown()
+
+
+def test_how_it_was_made_is_said(results: Results) -> None:
+    said = replace(results, command="llp suite mine.py").markdown()
+    about = json.loads(results.run(results.cells[0]).env_file.read_text())
+    assert "- command: `llp suite mine.py`\n- seeds: 0, 1\n" in said
+    assert f"- torch: {about['torch']}\n" in said and f"- platform: {about['platform']}\n" in said
 
 
 def test_published_figures_stand_beside_with_the_difference(results: Results) -> None:

@@ -1,5 +1,6 @@
 """`llp suite`."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,6 +23,7 @@ from torchllp.launched import is_launched
 if TYPE_CHECKING:
     from torchllp.cli.board import Board
     from torchllp.experiments.directory import SuiteDirectory
+    from torchllp.experiments.results import Results
     from torchllp.experiments.suite import Cell, Suite
 
 
@@ -85,6 +87,7 @@ def suite(
     sbatch = sbatch_options(slurm, on)
     from torchllp.cli.board import Board
     from torchllp.experiments.directory import SuiteDirectory
+    from torchllp.experiments.results import Results
     from torchllp.experiments.scales import SCALES
 
     found = _find(name)
@@ -96,6 +99,8 @@ def suite(
 
         cut_down.try_out(cells) if smoke else cut_down.show_plan(cells)
         return
+    what = ["--scale", scale, *(["--held-out", str(held_out)] if held_out else [])]
+    what += [word for pattern in only or [] for word in ("--only", pattern)]
     default = f"{scale}-held-out-{held_out:g}" if held_out else scale
     directory = SuiteDirectory(runs or Path("runs", default))
     directory.check(cells)
@@ -114,12 +119,10 @@ def suite(
         else:
             file = str(Path(name).absolute()) if name.endswith(".py") else name
             places = {"--data-dir": data_dir and data_dir.absolute(), "--runs": directory.path.absolute()}
-            options = {"--scale": scale, "--held-out": held_out, **places}
-            command = ["suite", file, "--worker"]
-            command += [str(word) for pair in options.items() if pair[1] is not None for word in pair]
-            command += [word for pattern in only or [] for word in ("--only", pattern)]
+            command = ["suite", file, "--worker", *what]
+            command += [str(word) for pair in places.items() if pair[1] is not None for word in pair]
             _launch(command, jobs, on or "local", sbatch, directory, board)
-    _show_results(found, scale, cells, directory)
+    _show_results(Results.of(found, scale, cells, directory, shlex.join(["llp", "suite", name, *what])), cells)
 
 
 def _find(name: str) -> "Suite":
@@ -204,16 +207,15 @@ def _launch(
         board.refresh_now()
 
 
-def _show_results(suite: "Suite", scale: str, cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:
+def _show_results(results: "Results", cells: "Sequence[Cell]") -> None:
     """Table, figure and page of what is finished; an error if something failed."""
     from torchllp.experiments.directory import State
-    from torchllp.experiments.results import Results
     from torchllp.report.figure import save_figure
-    from torchllp.report.page import Block, Drawings, Section, Table
+    from torchllp.report.page import Block, Drawings, Facts, Section, Table
     from torchllp.report.several_runs import comparison_sections
     from torchllp.report.write import write_page
 
-    results = Results.of(suite, scale, cells, directory)
+    suite, directory = results.suite, results.directory
     if results.rows:
         folder = results.write()
         show_table(*results.table(), title=suite.title)
@@ -226,6 +228,7 @@ def _show_results(suite: "Suite", scale: str, cells: "Sequence[Cell]", directory
         blocks: list[Block] = [Table(*results.table())]
         blocks += [] if figure is None else [Drawings([(suite.title, figure)])]
         sections = [Section("Result", blocks), *comparison_sections([results.run(cell) for cell in results.cells])]
+        sections.append(Section("How it was made", [Facts(results.facts())]))
         write_page(folder / "report.html", suite.title, sections)
         console.print(f"page: {folder / 'report.html'}", markup=False, soft_wrap=True)
     failed = [cell for cell in cells if directory.standing(cell).state is State.FAILED]

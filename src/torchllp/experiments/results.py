@@ -18,7 +18,7 @@ from torchllp.experiments.published import Published, published
 from torchllp.experiments.suite import Cell, Suite
 from torchllp.files import write_atomically
 from torchllp.report.tables import EPOCHS, spread
-from torchllp.run import Run
+from torchllp.run import Run, read_json
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,15 @@ class Results:
     scale: str
     cells: list[Cell]
     directory: SuiteDirectory
+    command: str = ""
+    """That brings them about."""
 
     @classmethod
-    def of(cls, suite: Suite, scale: str, cells: Iterable[Cell], directory: SuiteDirectory) -> "Results":
+    def of(
+        cls, suite: Suite, scale: str, cells: Iterable[Cell], directory: SuiteDirectory, command: str = ""
+    ) -> "Results":
         finished = [cell for cell in cells if directory.run(cell.name).is_finished]
-        return cls(suite, scale, finished, directory)
+        return cls(suite, scale, finished, directory, command)
 
     def run(self, cell: Cell) -> Run:
         return self.directory.run(cell.name)
@@ -129,7 +133,17 @@ class Results:
         notes.append("oracle epoch: the best by test labels, which nobody has in practice.")
         if "published" in heads:
             notes.append("published: as printed in the paper, whose networks and budget are those of scale full.")
-        return "\n".join([f"# {self.suite.title}", "", *table, "", *notes, ""])
+        made = [f"- {name}: {f'`{fact}`' if name == 'command' else fact}" for name, fact in self.facts()]
+        return "\n".join([f"# {self.suite.title}", "", *table, "", *notes, "", *made, ""])
+
+    def facts(self) -> list[tuple[str, str]]:
+        """How it was made: the command, the seeds, and all versions and machines that had a part in it."""
+        of_runs = [read_json(self.run(cell).env_file) for cell in self.cells]
+        facts = [("command", self.command)] if self.command else []
+        facts.append(("seeds", ", ".join(map(str, sorted({row["seed"] for row in self.rows})))))
+        for name in ("torchllp", "torch", "python", "platform", "device", "threads", "cores"):
+            facts.append((name, ", ".join(dict.fromkeys(str(about[name]) for about in of_runs))))
+        return facts
 
     def write(self) -> Path:
         """Write ``results.csv`` (a row a run), ``epochs.parquet`` (a row an epoch), ``table.md``; their directory."""
