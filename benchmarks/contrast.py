@@ -10,8 +10,8 @@
 The method was looked for on the digits and the first half of Fashion-MNIST (`docs/research-log.md`), and then frozen.
 The second half, SVHN and the tables (Adult and Bank, `tabular/`) are where it is tested. Random bags; the small CNN for
 images, the default MLP for tables, and the default recipe but for what is in PLANS, for all methods alike. The epoch is
-chosen on held-out bags, where there are enough to hold any out. With `-adamw` the two others are trained by AdamW,
-which they learn more by in so few steps; the head's step of `contrast` is one for SGD.
+chosen on held-out bags, where there are enough to hold any out. With `-adamw` the two others are trained by what they
+learn more by in as many steps: AdamW, and two bags of 256 a step; the head's step of `contrast` is one for SGD.
 
 Two processes of one thread each write `benchmarks/results/contrast_NAME.csv` (a row a run) and `.md` (mean and
 deviation). Finished runs are kept in `runs/benchmark-contrast-NAME`, so that the command goes on from where it was
@@ -52,13 +52,16 @@ class Plan:
 
 
 SHORT = (("epochs", 15), ("instances_per_step", 256))
+TWO_BAGS = (("epochs", 30), ("instances_per_step", 512))
+"""As many steps for bags of 256, of two each: batch norm takes from a bag that is alone what makes it differ."""
 ADAMW = (("optimizer", "adamw"), ("lr", 0.003))
 PLANS = {
     "digits": [Plan("digits", (64, 128))],
     "fashion-mnist-1": [Plan("fashion-mnist", (64, 256), slice(20_000), slice(5_000), SHORT)],
     "fashion-mnist-2": [Plan("fashion-mnist", (64, 256), slice(30_000, 50_000), slice(5_000, None), SHORT)],
     "fashion-mnist-2-adamw": [
-        Plan("fashion-mnist", (64, 256), slice(30_000, 50_000), slice(5_000, None), SHORT + ADAMW, ("dllp", "ahil"))
+        Plan("fashion-mnist", (size,), slice(30_000, 50_000), slice(5_000, None), recipe + ADAMW, ("dllp", "ahil"))
+        for size, recipe in ((64, SHORT), (256, TWO_BAGS))
     ],
     "svhn": [Plan("svhn", (64, 256), slice(15_000), slice(5_000), SHORT)],
     "tables": [Plan("adult", (64, 256)), Plan("bank", (64, 256))],

@@ -128,6 +128,13 @@ class Job:
             log.info("%s is meant for frozen features: see `llp pretrain`, --init-from and --freeze", name)
         if self.method.for_images and not self.data.is_images:
             log.warning("%s is made for images, and has failed on tables: try dllp or ahil", self.config.method.name)
+        two_bags = int(2 * np.median(self.train_bags.sizes))
+        if two_bags > self.config.recipe.instances_per_step and not self.method.uses_labels:
+            log.warning(
+                "most steps hold a single bag, from which networks learn slowly or not at all: "
+                "instances_per_step of %d or more gives them several",
+                two_bags,
+            )
         if self.held_out is None:
             log.info("no bag is held out of %d, so no epoch is chosen: the last one counts", len(self.bags))
         else:

@@ -55,6 +55,17 @@ def test_a_method_is_compared_with_itself_by_other_options(tmp_path: Path) -> No
     assert Run.open(tmp_path / "a b-ahil").config.method.options == {}
 
 
+@pytest.mark.parametrize(
+    ("bag_size", "method", "said"), [(64, "dllp", False), (65, "dllp", True), (65, "supervised", False)]
+)
+def test_steps_of_a_single_bag_are_warned_of(bag_size: int, method: str, said: bool, tmp_path: Path) -> None:
+    flags = ["--bag-size", bag_size, "--method", method, "--model", "linear", "--epochs", "1", "--run", "run"]
+    result = here("train", *flags, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    sentence = "most steps hold a single bag, from which networks learn slowly or not at all: instances_per_step of 130"
+    assert (sentence in " ".join(result.stdout.split())) == said
+
+
 def test_evaluate_agrees_with_the_summary(demo: tuple[Path, str]) -> None:
     result = here("evaluate", demo[0], "--json")
     assert result.returncode == 0, result.stderr
