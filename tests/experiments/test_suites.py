@@ -125,6 +125,10 @@ def test_the_other_scales_are_small(name: str) -> None:
     for cell in cells_of(name, "cpu"):
         assert cell.config.data.num_train == {"fashion-mnist": 20_000, "svhn": 30_000}[cell.dataset]
         assert cell.config.model.name == "small-cnn" and cell.config.compute.threads == 1
+        by_sgd = cell.row in ("contrast", "simclr")
+        expected = ("sgd", 0.1) if by_sgd else ("adamw", 0.01 if cell.config.freeze else 0.003)
+        assert (cell.config.recipe.optimizer, cell.config.recipe.lr) == expected
+        assert cell.config.recipe.instances_per_step >= 2 * cell.bag_size or cell.row == "simclr"
 
 
 def test_the_published_tables_are_whole() -> None:
