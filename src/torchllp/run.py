@@ -126,8 +126,9 @@ class Run:
         return f"llp {command} --resume {shlex.quote(str(self.path))}"
 
     def metrics(self) -> list[Row]:
-        """One row an epoch."""
-        return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]
+        """One row an epoch; a last line that was not written to its end is none."""
+        text = self.metrics_file.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     @staticmethod
     def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ def suite(
     directory = SuiteDirectory(runs or Path("runs", default))
     directory.check(cells)
     if worker:
-        _work(cells, directory, Board(cells, directory, shown=False))
+        _work(cells, directory, Board(cells, directory, shown=False), watched=False)
         return
     if on is not None or jobs > 1:
         check_place(on or "local")
@@ -173,8 +173,8 @@ def _saying_how_to_go_on(directory: "SuiteDirectory") -> Iterator[None]:
         raise
 
 
-def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board") -> None:
-    """Train in this process."""
+def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board", *, watched: bool = True) -> None:
+    """Train in this process; where that is ``watched``, the board is kept up to date while a run is trained."""
     from torchllp.cli.progress import unseen_log
     from torchllp.engine.train import Observer
     from torchllp.experiments.worker import work
@@ -184,7 +184,7 @@ def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board") 
             board.refresh()
 
     with board.on_screen(), unseen_log():
-        work(cells, directory, observer=Watch(), tell=board.refresh_now)
+        work(cells, directory, observer=Watch() if watched else Observer(), tell=board.refresh_now)
 
 
 def _launch(

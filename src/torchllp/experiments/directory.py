@@ -60,8 +60,12 @@ class SuiteDirectory:
         return cell.config.model_copy(update={"init_from": str(self.run(cell.after).path.absolute())})
 
     def check(self, cells: Sequence[Cell]) -> None:
-        """Raise if a run that is here already is not that of its cell."""
+        """Raise if a run that is here already is not that of its cell, or two cells of one name are not one run."""
+        by_name: dict[str, Cell] = {}
         for cell in cells:
+            other = by_name.setdefault(cell.name, cell)
+            if (_decisive(other.config), other.after) != (_decisive(cell.config), cell.after):
+                raise LLPError(f"two runs of the suite are called {cell.name} and differ: give one another name")
             run = self.run(cell.name)
             if run.config_file.is_file() and _decisive(run.config) != _decisive(self.config(cell)):
                 raise LLPError(
@@ -88,25 +92,43 @@ class SuiteDirectory:
         known = (len(rows), sum(row["seconds"] for row in rows))
         if run.is_finished:
             return Standing(State.FINISHED, *known)
-        with self.claim(cell) as is_ours:
-            if not is_ours:
-                return Standing(State.RUNNING, *known)
+        if self._is_claimed(cell):
+            return Standing(State.RUNNING, *known)
         return Standing(State.STOPPED if rows else State.WAITING, *known)
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
         """Whether nobody else is at work on the cell, and from now on nobody can be."""
+        with self._lock_file(cell.name) as file:
+            is_ours = _can_lock(file, fcntl.LOCK_EX)
+            for _ in range(TRIES):
+                if not is_ours:
+                    time.sleep(PAUSE)
+                    is_ours = _can_lock(file, fcntl.LOCK_EX)
+            yield is_ours
+
+    def _is_claimed(self, cell: Cell) -> bool:
+        """Those who only look share the lock, and wait for nobody: a training looks at all others every second."""
+        with self._lock_file(cell.name) as file:
+            return not _can_lock(file, fcntl.LOCK_SH)
+
+    @contextmanager
+    def alone_with(self, suite: Suite) -> Iterator[None]:
+        """Wait until nobody else writes the results of a suite."""
+        with self._lock_file(suite.name) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _lock_file(self, name: str) -> IO[str]:
         locks = self.path / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with open(locks / cell.name, "w") as file:
-            yield any(_try_to_lock(file) for _ in range(TRIES))
+        return open(locks / name, "w")
 
 
-def _try_to_lock(file: IO[str]) -> bool:
+def _can_lock(file: IO[str], kind: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        time.sleep(PAUSE)
         return False
     return True
 

@@ -37,7 +37,9 @@ def work(
             if cell.after is not None:
                 before = directory.standing(by_name[cell.after]).state
                 if before is State.FAILED:
-                    directory.mark_failed(cell, f"{cell.after} failed, which it starts from")
+                    with directory.claim(cell) as is_ours:
+                        if is_ours:
+                            directory.mark_failed(cell, f"{cell.after} failed, which it starts from")
                     tell()
                     continue
                 if before is not State.FINISHED:
