@@ -96,3 +96,20 @@ def test_misuse_is_one_line_and_leaves_nothing(
     assert result.returncode == code, result.stderr
     assert message in result.stderr and len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_without_labels(tmp_path: Path) -> None:
+    """Few bags, none held out, no labels: there is a table, and there are no curves to compare."""
+    rows = [f"{number % 4},{number % 7},{number % 3}" for number in range(40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["bag,x,y", *rows]))
+    (tmp_path / "bags.csv").write_text("bag,a,b\n" + "".join(f"{bag},{bag + 3},{7 - bag}\n" for bag in range(4)))
+    for seed in ("0", "1"):
+        said = ["--instances", "rows.csv", "--bags", "bags.csv", "--epochs", "1", "--seed", seed, "--run", f"run{seed}"]
+        result = here("train", *said, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    result = here("plot", "table", "run0", "run1", "-o", "table.svg", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "ahil" in texts_of(tmp_path / "table.svg")
+    result = here("plot", "curves", "run0", "run1", "-o", "curves.svg", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "neither held-out bags nor labels" in result.stderr and len(result.stderr.splitlines()) == 1

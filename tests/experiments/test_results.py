@@ -79,7 +79,7 @@ def test_the_table_has_mean_deviation_and_number_of_seeds(results: Results) -> N
 
 
 def test_how_it_was_made_is_said(results: Results) -> None:
-    said = replace(results, command="llp suite mine.py").markdown()
+    said = replace(results, command="llp suite mine.py", num_missing=0).markdown()
     about = json.loads(results.run(results.cells[0]).env_file.read_text())
     assert "- command: `llp suite mine.py`\n- seeds: 0, 1\n" in said
     assert f"- torch: {about['torch']}\n" in said and f"- platform: {about['platform']}\n" in said
@@ -104,6 +104,32 @@ def test_published_figures_stand_beside_with_the_difference(results: Results) ->
 CIFAR = {"dataset": "cifar10"}
 
 
+def test_runs_that_are_missing_are_counted(results: Results) -> None:
+    assert results.num_missing == 1
+    assert ("not finished", f"1 of {len(results.cells) + 1} runs") in results.facts()
+
+
+def test_curves_of_runs_that_are_not_alike(results: Results, tmp_path: Path) -> None:
+    """One is longer, and one has the metric in its later epochs alone."""
+    longer = results.cells[1].over({"recipe": {"epochs": 3}})
+    staged = SCALES["quick"].cell("digits", "contrast", 64, 1, recipe={"epochs": 4})
+    directory = SuiteDirectory(tmp_path)
+    for cell in (longer, staged):
+        train(cell, directory, Observer())
+    both = Results(results.suite, "quick", [longer, staged], directory)
+    figure = curves_figure(both, {"train/entropy": "entropy"}, line=lambda cell: "$ all {")
+    (line,) = figure.axes[0].get_lines()
+    assert np.asarray(line.get_xdata()).tolist() == [1, 2, 3, 4]
+    entropy = {
+        cell.name: {row["epoch"]: row.get("train/entropy") for row in both.run(cell).metrics()} for cell in both.cells
+    }
+    assert [entropy[staged.name][epoch] is None for epoch in (1, 2, 3, 4)] == [True, True, False, False]
+    expected = [entropy[longer.name][1], entropy[longer.name][2]]
+    expected += [mean([entropy[longer.name][3], entropy[staged.name][3]]), entropy[staged.name][4]]
+    np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected)
+    save_figure(figure, tmp_path / "curves.svg")
+
+
 def test_figures(results: Results, tmp_path: Path) -> None:
     of_ahil = [cell for cell in results.cells if cell.config.method.name == "ahil"]
     ahil = Results(results.suite, "quick", of_ahil, results.directory)
@@ -120,6 +146,8 @@ def test_figures(results: Results, tmp_path: Path) -> None:
         for size in (16, 64)
     ]
     np.testing.assert_allclose(np.asarray(dllp.get_ydata(), float), means)
+    part = Results(results.suite, "quick", [c for c in of_ahil if c.row.startswith("0.5")], results.directory)
+    assert len(grid_figure(part).axes[0].texts) == 2  # of a grid that is not finished
     few = Results(results.suite, "quick", results.cells[1:3], results.directory)
     for number, figure in enumerate((accuracy, curves, grid, tsne_figure(few))):
         save_figure(figure, tmp_path / f"{number}.svg")

@@ -143,3 +143,32 @@ def test_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
 
 def test_cells_of_one_name_must_be_one_run() -> None:
     assert replace(cell(), row="another").name == cell().name
+
+
+def test_looking_neither_disturbs_nor_is_disturbed(tmp_path: Path) -> None:
+    one, directory = cell(), SuiteDirectory(tmp_path)
+    with directory.claim(one) as is_ours:
+        assert is_ours
+        assert states([one, one], directory) == [State.RUNNING] * 2
+        with directory.claim(one) as is_theirs:
+            assert not is_theirs
+    assert states([one], directory) == [State.WAITING]
+
+
+def test_a_line_that_was_torn_by_a_crash_is_no_epoch(tmp_path: Path) -> None:
+    one, directory = cell(), SuiteDirectory(tmp_path)
+    with pytest.raises(Stop):
+        trained([one], directory, StopAfterOneEpoch())
+    with open(directory.run(one.name).metrics_file, "a") as file:
+        file.write('{"epoch": 2, "sec')
+    assert directory.standing(one).epochs_done == 1
+    assert trained([one], directory) == [one.name]
+    assert directory.standing(one).epochs_done == 2
+
+
+def test_two_runs_of_one_name_are_one_run(tmp_path: Path) -> None:
+    directory, one = SuiteDirectory(tmp_path), cell()
+    directory.check([one, one])
+    for other in (one.over({"model": {"name": "small-cnn"}}), replace(one, after="features")):
+        with pytest.raises(LLPError, match=f"two runs of the suite are called {one.name} and differ"):
+            directory.check([one, other])

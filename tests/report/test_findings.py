@@ -85,3 +85,15 @@ def test_runs_that_differ_in_more_than_the_seed_are_told_apart(run: Run, tmp_pat
     assert r"50 \% of | a\_b" in as_latex(groups) and "50 % of | a_b" in as_markdown(groups)
     drawn = {text.get_text() for text in table_figure(groups).axes[0].texts}
     assert {"50 % of | a_b: accuracy on test instances, %", "llp-dc (threshold=0.5)"} <= drawn
+
+
+def test_runs_that_began_from_runs_of_another_kind_are_told_apart(run: Run, tmp_path: Path) -> None:
+    """Of another seed they are of one kind."""
+    sources = {"again": {"seed": 1}, "longer": {"recipe": {"epochs": 2}}}
+    for name, layer in sources.items():
+        start(Config.layered(LINEAR, layer), tmp_path / name)
+    places = [run.path, *(tmp_path / name for name in sources)]
+    runs = [start(Config.layered(LINEAR, {"init_from": str(path)}), tmp_path / f"from-{path.name}") for path in places]
+    groups = {group.method: [one.path.name for one in group.runs] for group in compare(runs)}
+    assert [*groups.values()] == [["from-run", "from-again"], ["from-longer"]]
+    assert [*groups] == [f"dllp, init_from {run.path}", f"dllp, init_from {tmp_path / 'longer'}"]

@@ -82,7 +82,10 @@ def _figure(kind: Kind, runs: "list[Run]", num_instances: int, progress: "Progre
         tests_on = first.summary.get("tests_on", "")
         return curves_figure(run_panels(first.metrics(), tests_on=tests_on, epochs=first.summary["metrics"]))
     if kind == "curves":
-        return curves_figure(overlaid(_groups(runs)))
+        panels = overlaid(_groups(runs))
+        if not panels:
+            raise LLPError("these runs have neither held-out bags nor labels, so there are no curves to compare")
+        return curves_figure(panels)
     if kind == "tsne":
         return _tsne(runs, num_instances, progress)
     findings = Findings(first, progress=progress)

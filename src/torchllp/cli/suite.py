@@ -122,7 +122,13 @@ def suite(
             command = ["suite", file, "--worker", *what]
             command += [str(word) for pair in places.items() if pair[1] is not None for word in pair]
             _launch(command, jobs, on or "local", sbatch, directory, board)
-    _show_results(Results.of(found, scale, cells, directory, shlex.join(["llp", "suite", name, *what])), cells)
+    with directory.alone_with(found):  # others may have come to their end at the same time
+        results = Results.of(found, scale, cells, directory, shlex.join(["llp", "suite", name, *what]))
+        if results.rows:
+            _write_results(results)
+    if results.num_missing:
+        console.print(f"{results.num_missing} of {len(cells)} runs are not finished, and not in the table")
+    _tell_failures(cells, directory)
 
 
 def _find(name: str) -> "Suite":
@@ -149,7 +155,11 @@ def _only(cells: "list[Cell]", words: list[str] | None) -> "list[Cell]":
     kept = [cell for cell in cells if all(word in cell.name for word in words or [])]
     if not kept:
         raise Misuse(f"no run of the suite has {' and '.join(words or [])} in its name, such as {cells[0].name}")
-    needed = {cell.name for cell in kept} | {cell.after for cell in kept}
+    by_name, needed = {cell.name: cell for cell in cells}, {cell.name for cell in kept}
+    for cell in kept:
+        while cell.after is not None:
+            cell = by_name[cell.after]
+            needed.add(cell.name)
     return [cell for cell in cells if cell.name in needed]
 
 
@@ -207,30 +217,33 @@ def _launch(
         board.refresh_now()
 
 
-def _show_results(results: "Results", cells: "Sequence[Cell]") -> None:
-    """Table, figure and page of what is finished; an error if something failed."""
-    from torchllp.experiments.directory import State
+def _write_results(results: "Results") -> None:
+    """Table, figure and page of what is finished."""
     from torchllp.report.figure import save_figure
     from torchllp.report.page import Block, Drawings, Facts, Section, Table
     from torchllp.report.several_runs import comparison_sections
     from torchllp.report.write import write_page
 
-    suite, directory = results.suite, results.directory
-    if results.rows:
-        folder = results.write()
-        show_table(*results.table(), title=suite.title)
-        console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
-        console.print(f"table and rows: {folder}", markup=False, soft_wrap=True)
-        figure = None if suite.draw is None else suite.draw(results)
-        if figure is not None:
-            save_figure(figure, folder / "figure.svg")
-            console.print(f"figure: {folder / 'figure.svg'}", markup=False, soft_wrap=True)
-        blocks: list[Block] = [Table(*results.table())]
-        blocks += [] if figure is None else [Drawings([(suite.title, figure)])]
-        sections = [Section("Result", blocks), *comparison_sections([results.run(cell) for cell in results.cells])]
-        sections.append(Section("How it was made", [Facts(results.facts())]))
-        write_page(folder / "report.html", suite.title, sections)
-        console.print(f"page: {folder / 'report.html'}", markup=False, soft_wrap=True)
+    suite, folder = results.suite, results.write()
+    show_table(*results.table(), title=suite.title)
+    console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
+    console.print(f"table and rows: {folder}", markup=False, soft_wrap=True)
+    figure = None if suite.draw is None else suite.draw(results)
+    if figure is not None:
+        save_figure(figure, folder / "figure.svg")
+        console.print(f"figure: {folder / 'figure.svg'}", markup=False, soft_wrap=True)
+    blocks: list[Block] = [Table(*results.table())]
+    blocks += [] if figure is None else [Drawings([(suite.title, figure)])]
+    sections = [Section("Result", blocks), *comparison_sections([results.run(cell) for cell in results.cells])]
+    sections.append(Section("How it was made", [Facts(results.facts())]))
+    write_page(folder / "report.html", suite.title, sections)
+    console.print(f"page: {folder / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def _tell_failures(cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:
+    """An error if something failed."""
+    from torchllp.experiments.directory import State
+
     failed = [cell for cell in cells if directory.standing(cell).state is State.FAILED]
     if failed:
         first = f"{failed[0].name}: {directory.why_failed(failed[0])}"

@@ -1,14 +1,17 @@
 """The figures of the suites."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from torchllp.engine.train import Row
 from torchllp.experiments.results import Results
 from torchllp.experiments.suite import Cell
+from torchllp.report.figure import plain
 from torchllp.report.findings import Findings
 from torchllp.report.tsne import Map
 from torchllp.report.tsne import tsne_figure as draw_maps
@@ -36,7 +39,9 @@ def accuracy_figure(results: Results) -> Figure:
                 continue
             places = [sizes.index(group.bag_size) for group in groups]
             means, deviations = [mean(v) for v in values], [stdev(v) if len(v) > 1 else 0.0 for v in values]
-            axes.errorbar(places, means, deviations, color=colour, marker="o", markersize=4, capsize=3, label=row)
+            axes.errorbar(
+                places, means, deviations, color=colour, marker="o", markersize=4, capsize=3, label=plain(row)
+            )
             printed = [group.published.accuracy if group.published else None for group in groups]
             if any(value is not None for value in printed):
                 heights = [np.nan if value is None else value for value in printed]
@@ -47,7 +52,8 @@ def accuracy_figure(results: Results) -> Figure:
         axes.grid(alpha=0.3)
         axes.yaxis.set_major_formatter(PercentFormatter())
     panels[0].set_ylabel("test accuracy, last epoch")
-    panels[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    has_published = any(group.published and group.published.accuracy is not None for group in results.groups)
+    _legend(panels, "dashed: published, at full scale" if has_published else "bar: deviation over seeds")
     return figure
 
 
@@ -65,25 +71,45 @@ def curves_figure(
     """
     places = list(dict.fromkeys(panel(cell) for cell in results.cells))
     lines = list(dict.fromkeys(line(cell) for cell in results.cells))
-    figure = Figure(figsize=(4.5 * len(metrics), 3.4 * len(places)), layout="constrained", dpi=120)
+    figure = Figure(figsize=(1.5 + 4.5 * len(metrics), 3.4 * len(places)), layout="constrained", dpi=120)
     rows = figure.subplots(len(places), len(metrics), squeeze=False)
     for place, row in zip(places, rows, strict=True):
         for (metric, title), axes in zip(metrics.items(), row, strict=True):
             for number, name in enumerate(lines):
                 cells = [cell for cell in results.cells if (panel(cell), line(cell)) == (place, name)]
-                runs = [results.run(cell).metrics() for cell in cells]
-                curves = np.array([[epoch[metric] for epoch in run] for run in runs if run[0].get(metric) is not None])
-                if curves.size:
-                    epochs, drawn = np.arange(1, curves.shape[1] + 1), style(name, number)
-                    axes.plot(epochs, curves.mean(0), label=name, **drawn)
-                    band = (curves.min(0), curves.max(0))
-                    axes.fill_between(epochs, *band, color=drawn["color"], alpha=0.15, linewidth=0)
-            axes.set_title(f"{place}: {title}", fontsize="medium")
+                values = _by_epoch([results.run(cell).metrics() for cell in cells], metric)
+                if values:
+                    drawn = style(name, number)
+                    axes.plot([*values], [mean(v) for v in values.values()], label=plain(name), **drawn)
+                    band = [min(v) for v in values.values()], [max(v) for v in values.values()]
+                    axes.fill_between([*values], *band, color=drawn["color"], alpha=0.15, linewidth=0)
+            axes.set_title(plain(f"{place}: {title}"), fontsize="medium")
             axes.set_xlabel("epoch")
             axes.set_ylim(0, 1.02)
             axes.grid(alpha=0.3)
-    rows[0, -1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _legend(rows.flat, "band: lowest to highest seed")
     return figure
+
+
+def _by_epoch(runs: Sequence[Sequence[Row]], metric: str) -> dict[float, list[float]]:
+    """Epoch -> the metric in those runs that have it there: not all are as long, or have it from the start."""
+    values: dict[float, list[float]] = {}
+    for run in runs:
+        for row in run:
+            if metric in row:
+                values.setdefault(row["epoch"], []).append(row[metric])
+    return dict(sorted(values.items()))
+
+
+def _legend(panels: Iterable[Axes], title: str) -> None:
+    """One legend for all panels, on the right."""
+    panels = [*panels]
+    found = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure = panels[0].get_figure()
+    assert figure is not None
+    figure.legend(
+        found.values(), found.keys(), loc="outside right upper", title=title, fontsize="small", title_fontsize="small"
+    )
 
 
 def grid_figure(results: Results) -> Figure:
@@ -94,7 +120,8 @@ def grid_figure(results: Results) -> Figure:
     options = {cell.row: cell.config.method.options for cell in results.cells}
     for axes, dataset in zip(panels, datasets, strict=True):
         groups = [group for group in results.groups if group.dataset == dataset]
-        betas = sorted({float(options[group.row]["beta_bag"]) for group in groups})
+        both_of = [options[group.row] for group in groups]
+        betas = sorted({float(both[name]) for both in both_of for name in ("beta_bag", "beta_instance")})
         accuracy = np.full((len(betas), len(betas)), np.nan)
         for group in groups:
             both = options[group.row]

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,13 +52,15 @@ class Results:
     directory: SuiteDirectory
     command: str = ""
     """That brings them about."""
+    num_missing: int = 0
+    """How many runs are not finished."""
 
     @classmethod
     def of(
-        cls, suite: Suite, scale: str, cells: Iterable[Cell], directory: SuiteDirectory, command: str = ""
+        cls, suite: Suite, scale: str, cells: Sequence[Cell], directory: SuiteDirectory, command: str = ""
     ) -> "Results":
         finished = [cell for cell in cells if directory.run(cell.name).is_finished]
-        return cls(suite, scale, finished, directory, command)
+        return cls(suite, scale, finished, directory, command, len(cells) - len(finished))
 
     def run(self, cell: Cell) -> Run:
         return self.directory.run(cell.name)
@@ -140,6 +142,8 @@ class Results:
         """How it was made: the command, the seeds, and all versions and machines that had a part in it."""
         of_runs = [read_json(self.run(cell).env_file) for cell in self.cells]
         facts = [("command", self.command)] if self.command else []
+        if self.num_missing:
+            facts.append(("not finished", f"{self.num_missing} of {len(self.cells) + self.num_missing} runs"))
         facts.append(("seeds", ", ".join(map(str, sorted({row["seed"] for row in self.rows})))))
         for name in ("torchllp", "torch", "python", "platform", "device", "threads", "cores"):
             facts.append((name, ", ".join(dict.fromkeys(str(about[name]) for about in of_runs))))

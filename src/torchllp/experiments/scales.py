@@ -69,15 +69,19 @@ class Scale:
             preset("quick" if freeze else self.recipe, dataset, frozen=freeze),
             self.layer,
             self.by_dataset.get(dataset, {}),
+            {"recipe": self._frozen_recipe(dataset) if freeze else {}},
             {"method": {"name": method, "options": options}, "recipe": recipe, "seed": seed},
             {"data": {"dataset": dataset, "bag_size": bag_size, "held_out": 0.0}},
         ]
         if after is not None:
             layers.append({"model": after.config.model.model_dump(), "freeze": freeze})
-        if freeze:
-            layers.append({"recipe": FROZEN})
         name = name_of(dataset, method, **options, **recipe, bag=bag_size, seed=seed)
         return Cell(name, row or method, Config.layered(*layers), after.name if after else None)
+
+    def _frozen_recipe(self, dataset: str) -> Layer:
+        """What a head on frozen features is trained by: as many instances a step as whole networks, else its own."""
+        whole = Config.layered(preset(self.recipe, dataset), self.layer).recipe
+        return {"instances_per_step": whole.instances_per_step, **preset("quick", dataset, frozen=True)["recipe"]}
 
     def pretrained(self, dataset: str, seed: int) -> Cell:
         """Features that others start from, learnt without labels."""
@@ -102,8 +106,6 @@ class Scale:
                     yield seed, dataset, bag_size
 
 
-FROZEN: Layer = preset("quick", "any", frozen=True)["recipe"]
-"""What a head on frozen features is trained by, whatever whole networks are."""
 ONE_THREAD: Layer = {"device": "cpu", "threads": 1}
 """So that a run is the same, bit for bit, however many are trained beside it."""
 CPU_RECIPE: Layer = {"epochs": 30, "instances_per_step": 512, "optimizer": "adamw", "lr": 0.003}

@@ -135,7 +135,15 @@ def _settings(run: Run) -> dict[str, str]:
     """What a run was trained by, besides what :data:`NOT_SETTINGS` says, by the settings' names."""
     flat = _flat(run.config.model_dump())
     kept = {name: value for name, value in flat.items() if not name.startswith(NOT_SETTINGS)}
-    return {name: str(value is not None if name in RUNS_BEFORE else value) for name, value in kept.items()}
+    return {name: _kind_of_run(value) if name in RUNS_BEFORE else str(value) for name, value in kept.items()}
+
+
+def _kind_of_run(path: str | None) -> str:
+    """What a run that another one began from was trained by, so that runs of other seeds are of one kind."""
+    if path is None or not Run(Path(path)).config_file.is_file():
+        return str(path)
+    before = Run(Path(path))
+    return str((before.config.method, before.config.model, _settings(before)))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -156,7 +164,10 @@ def _label(run: Run, runs: Sequence[Run], settings: Mapping[Run, Mapping[str, st
         and named(other.summary["method"]) == label
     ]
     models = [named(run.summary["model"])] * (len({named(other.summary["model"]) for other in alike}) > 1)
-    differ = [f"{name.rpartition('.')[2]} {settings[run][name]}" for name in _differing(alike, settings)]
+    values = dict(settings[run]) | {
+        name: str(value) for name, value in _flat(run.config.model_dump()).items() if name in RUNS_BEFORE
+    }
+    differ = [f"{name.rpartition('.')[2]} {values[name]}" for name in _differing(alike, settings)]
     return ", ".join([label, *models, *differ])
 
 

@@ -100,7 +100,9 @@ def table_figure(groups: Sequence[Group]) -> Figure:
     """The tables of all data sets, drawn one below the other."""
     tables = [(f"{part[0].dataset}: {measure_of(part)}", *table_of(part)) for part in by_dataset(groups)]
     line, letter = 0.26, 0.085  # inches
-    widths = [max(len(row[i]) for _, head, rows in tables for row in [head, *rows] if i < len(row)) for i in range(6)]
+    num_columns = max(len(head) for _, head, _ in tables)
+    lines = [row for _, head, rows in tables for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in lines if i < len(row)) for i in range(num_columns)]
     size = (letter * (sum(widths) + 3 * len(widths)), line * sum(len(rows) + 3 for _, _, rows in tables))
     figure = Figure(figsize=size, dpi=120)
     axes = figure.add_axes((0, 0, 1, 1))
