@@ -121,3 +121,19 @@ def test_every_method_has_a_page() -> None:
     from torchllp import list_methods
 
     assert {page.stem for page in (ROOT / "docs" / "methods").glob("*.md")} == set(list_methods())
+
+
+RESULTS = ROOT / "benchmarks" / "results"
+TABLES = [*sorted(RESULTS.rglob("table.md")), RESULTS / "fashion_mnist.md"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=ids(TABLES))
+def test_the_results_are_those_that_were_measured(table: Path) -> None:
+    """Every line of a table of results stands on the page, beside the command of its suite."""
+    page = (ROOT / "docs" / "results.md").read_text()
+    lines = [line for line in table.read_text().splitlines() if line.startswith("|")]
+    assert len(lines) > 2
+    if table.name != "table.md" or "seeds: 0, 1, 2" in table.read_text():
+        assert "\n".join(lines) in page
+    for command in re.findall(r"command: (`.*`)", table.read_text()):
+        assert command in page
