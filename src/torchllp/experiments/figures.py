@@ -17,6 +17,7 @@ from torchllp.report.tsne import Map
 from torchllp.report.tsne import tsne_figure as draw_maps
 
 MOST_DOTS = 2000
+DODGE = 0.03
 
 
 def accuracy_figure(results: Results) -> Figure:
@@ -37,7 +38,8 @@ def accuracy_figure(results: Results) -> Figure:
             if row == "supervised":  # bags are nothing to it
                 axes.axhline(mean(values[0]), color="black", linewidth=1, linestyle=":", label="supervised")
                 continue
-            places = [sizes.index(group.bag_size) for group in groups]
+            beside = DODGE * (number - (len(rows) - 1) / 2)  # rows that are alike would hide one another
+            places = [sizes.index(group.bag_size) + beside for group in groups]
             means, deviations = [mean(v) for v in values], [stdev(v) if len(v) > 1 else 0.0 for v in values]
             axes.errorbar(
                 places, means, deviations, color=colour, marker="o", markersize=4, capsize=3, label=plain(row)
@@ -47,6 +49,8 @@ def accuracy_figure(results: Results) -> Figure:
                 heights = [np.nan if value is None else value for value in printed]
                 axes.plot(places, heights, color=colour, linestyle="--", linewidth=1, alpha=0.5)
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -2), min(high, 102))  # a deviation may reach beyond what can be
         axes.set_title(dataset)
         axes.set_xlabel("bag size")
         axes.grid(alpha=0.3)
