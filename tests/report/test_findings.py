@@ -97,3 +97,14 @@ def test_runs_that_began_from_runs_of_another_kind_are_told_apart(run: Run, tmp_
     groups = {group.method: [one.path.name for one in group.runs] for group in compare(runs)}
     assert [*groups.values()] == [["from-run", "from-again"], ["from-longer"]]
     assert [*groups] == [f"dllp, init_from {run.path}", f"dllp, init_from {tmp_path / 'longer'}"]
+
+
+def test_without_weights_there_is_no_trust_to_tell(tmp_path: Path) -> None:
+    words = {}
+    for name, options in {"ahil": {}, "none": {"weigh_bags": False, "weigh_instances": False}}.items():
+        layer = {"method": {"name": "ahil", "options": options}}
+        found = findings.Findings(start(Config.layered(LINEAR, layer), tmp_path / name))
+        assert found.in_training_bags is not None
+        trust, words[name] = found.trust(found.in_training_bags)
+        assert trust.std() > 0
+    assert words["ahil"].startswith("the dual entropy weight") and words["none"].startswith("the largest predicted")

@@ -134,7 +134,7 @@ class Findings:
         """How far each likeliest class is trusted, ``[N]``, and what that is in words."""
         method = create_method(self.run.config.method.name, **self.run.config.method.options)
         label, bags = likeliest_labels(predicted.log_p), predicted.bags
-        if not isinstance(method, AHIL):
+        if not isinstance(method, AHIL) or method.beta_bag is method.beta_instance is None:
             words = "the largest predicted probability, since the method has no trust that can be told afterwards"
             return predicted.log_p.amax(1).exp().numpy(), words
         batch = BagBatch(
