@@ -35,6 +35,8 @@ def bag_loss(
 ) -> Tensor:
     """Eq. 2-3; or minus the log-probability of the counts of all classes, each against the others; or in between."""
     total, weights = torch.zeros((), dtype=P.dtype), 0.0
+    labelled = [rows for i, rows in enumerate(bags) if is_labelled[i]]
+    mean_size = sum(map(len, labelled)) / max(len(labelled), 1)
     for i, rows in enumerate(bags):
         if not is_labelled[i]:
             continue
@@ -55,6 +57,8 @@ def bag_loss(
             pmf = count_probabilities(P[rows])
             for c in range(P.shape[1]):
                 loss = loss - pmf[c, round(p[i, c].item() * len(rows))].log()
+        if term in ("gaussian", "count"):
+            loss = loss / mean_size
         weight = len(rows) if weighting == "size" else 1
         total, weights = total + weight * loss, weights + weight
     return total / weights
@@ -102,10 +106,11 @@ def uncertain_bag_loss(
         loss = torch.zeros((), dtype=P.dtype)
         is_exact = noise is None or scale[i] in (0.0, math.inf)
         if term == "count":
-            pmf = count_probabilities(P[rows])
+            pmf, mean_size = count_probabilities(P[rows]), sum(map(len, bags)) / len(bags)
             for c in observed:
                 z, kind = reported[i, c].item(), None if is_exact else noise
-                loss = loss - sum(pmf[c, k] * math.exp(log_report(z, k, kind, scale[i])) for k in range(M + 1)).log()
+                probability = sum(pmf[c, k] * math.exp(log_report(z, k, kind, scale[i])) for k in range(M + 1))
+                loss = loss - probability.log() / mean_size
         else:
             mean = sum(P[j] for j in rows) / M
             shares = {c: reported[i, c].item() / M for c in observed}

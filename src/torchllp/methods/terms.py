@@ -41,7 +41,10 @@ def mean_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Ten
 
 
 def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
-    """Sum over the classes of minus the log-probability of the reported count, each class against all others."""
+    """Sum over the classes of minus the log-probability of the reported count, each class against all others.
+
+    In nats an instance, as all terms are.
+    """
     log_probability = count_log_probability(
         log_p,
         batch.bag_index,
@@ -50,7 +53,7 @@ def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Te
         scale=batch.noise_scale,
         largest=batch.largest_bag,
     )
-    return -log_probability.sum(1).to(log_p.dtype)
+    return _an_instance(-log_probability.sum(1), batch).to(log_p.dtype)
 
 
 def gaussian_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor) -> Tensor:
@@ -58,7 +61,17 @@ def gaussian_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean:
     variance = None
     if batch.noise_kind is not None and batch.noise_scale is not None:
         variance = noise_variance(batch.noise_kind, batch.noise_scale.to(log_p.dtype))
-    return gaussian_count_loss(log_p, batch.bag_index, _counts(batch), variance).sum(1).to(log_p.dtype)
+    loss = gaussian_count_loss(log_p, batch.bag_index, _counts(batch), variance).sum(1)
+    return _an_instance(loss, batch).to(log_p.dtype)
+
+
+def _an_instance(nats: Tensor, batch: BagBatch) -> Tensor:
+    """What is told of whole bags, over their mean size in this step.
+
+    Bags keep their weights in the likelihood, and the gradient does not grow with them: as it is, it would make SGD
+    diverge in bags of 64 by the learning rate that suits the mean.
+    """
+    return nats * batch.num_bags / batch.num_labelled_instances
 
 
 def moments_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor, *, order: int = 2) -> Tensor:
