@@ -124,7 +124,7 @@ def test_every_method_has_a_page() -> None:
 
 
 RESULTS = ROOT / "benchmarks" / "results"
-TABLES = [*sorted(RESULTS.rglob("table.md")), RESULTS / "fashion_mnist.md"]
+TABLES = [*sorted(RESULTS.rglob("table.md")), RESULTS / "overlap.md", RESULTS / "fashion_mnist.md"]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=ids(TABLES))
