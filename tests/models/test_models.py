@@ -126,6 +126,17 @@ def test_small_cnn_takes_images_of_4x4():
     assert create_model("small-cnn", num_classes=2, input_shape=(1, 4, 4))(torch.randn(3, 1, 4, 4)).shape == (3, 2)
 
 
+def test_small_cnn_is_convolution_norm_relu_and_pooling():
+    model, x = create_model("small-cnn", num_classes=2, input_shape=(1, 9, 9)), torch.randn(7, 1, 9, 9)
+    first, second, third = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    expected = x
+    for convolution, norm in zip((first, second), norms, strict=False):
+        expected = functional.max_pool2d(functional.leaky_relu(norm(convolution(expected)), 0.1), 2)
+    expected = functional.leaky_relu(norms[2](third(expected)), 0.1).mean((2, 3))
+    torch.testing.assert_close(model.features(x), expected)
+
+
 def test_mlp_takes_rows():
     assert create_model("mlp", num_classes=2, input_shape=(5,))(torch.randn(3, 5)).shape == (3, 2)
 

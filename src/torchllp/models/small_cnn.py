@@ -10,13 +10,17 @@ class SmallCNN(Classifier):
 
     def __init__(self, *, in_channels: int, num_classes: int) -> None:
         body = nn.Sequential(
-            *_block(in_channels, 16, nn.MaxPool2d(2)),
-            *_block(16, 32, nn.MaxPool2d(2)),
-            *_block(32, 64, nn.AdaptiveAvgPool2d(1)),
+            *_block(in_channels, 16),
+            # The largest values first: the ReLU, which keeps their order, then has a quarter of the work.
+            *(nn.MaxPool2d(2), nn.LeakyReLU(0.1)),
+            *_block(16, 32),
+            *(nn.MaxPool2d(2), nn.LeakyReLU(0.1)),
+            *_block(32, 64),
+            *(nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d(1)),
             nn.Flatten(),
         )
         super().__init__(body, nn.Linear(64, num_classes))
 
 
-def _block(before: int, after: int, pool: nn.Module) -> list[nn.Module]:
-    return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.LeakyReLU(0.1), pool]
+def _block(before: int, after: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)]
