@@ -104,6 +104,8 @@ def test_a_killed_run_resumes_exactly(script: str, finished: Run, tmp_path: Path
     for state in states:
         del state["chosen"]["row"]["seconds"], state["chosen"]["row"]["cpu_seconds"]
     assert equal(*states)
+    (resumed,) = json.loads(killed.env_file.read_text())["resumed"]
+    assert resumed["epochs_done"] == 2 and "--resume" in resumed["command"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -375,6 +375,9 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
             run.write_json(run.env_file, environment(job.config))
         else:
             log.info("continuing after epoch %d", state["epochs_done"])
+            begun = read_json(run.env_file)
+            here = {"epochs_done": state["epochs_done"]} | environment(job.config)
+            run.write_json(run.env_file, begun | {"resumed": [*begun.get("resumed", []), here]})
         job.log()
         with open(run.metrics_file, "ab") as metrics:
             metrics.truncate(metrics_bytes)  # rows of an epoch whose checkpoint was never finished
@@ -468,6 +471,15 @@ def environment(config: Config) -> dict[str, Any]:
         "torchllp": version("torchllp"),
         "torch": torch.__version__,
         "threads": config.compute.threads,
+        "processor": _processor(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
     }
+
+
+def _processor() -> str:
+    """The CPU by its name, where the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -69,7 +69,7 @@ def test_a_table_as_text(digit_runs: Path, tmp_path: Path) -> None:
     values = [Run.open(digit_runs / name).summary["accuracy"]["chosen"] for name in ("ahil", "ahil-1")]
     assert float(rows["ahil"]["chosen_mean"]) == pytest.approx(mean(values))
     assert float(rows["ahil"]["chosen_deviation"]) == pytest.approx(stdev(values))
-    assert rows["dllp"]["chosen_deviation"] == "" and rows["ahil"]["chosen_n"] == rows["ahil"]["num_runs"] == "2"
+    assert rows["dllp"]["chosen_deviation"] == "" and rows["ahil"]["chosen_n"] == rows["ahil"]["num_seeds"] == "2"
     percent = [100 * value for value in values]
     assert f"| {mean(percent):.2f} ± {stdev(percent):.2f} |" in files["md"].read_text()
     assert rf"& {mean(percent):.2f} $\pm$ {stdev(percent):.2f} &" in files["tex"].read_text()

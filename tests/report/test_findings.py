@@ -14,7 +14,7 @@ from torchllp.job import start
 from torchllp.report import findings
 from torchllp.report.comparison import compare, differing_settings, names_of_runs
 from torchllp.report.examples import column_values
-from torchllp.report.tables import as_latex, as_markdown, table_figure
+from torchllp.report.tables import as_latex, as_markdown, table_figure, table_of
 
 LINEAR = {"model": {"name": "linear"}, "method": {"name": "dllp"}, "recipe": {"epochs": 1}, "compute": {"threads": 1}}
 
@@ -85,6 +85,16 @@ def test_runs_that_differ_in_more_than_the_seed_are_told_apart(run: Run, tmp_pat
     assert r"50 \% of | a\_b" in as_latex(groups) and "50 % of | a_b" in as_markdown(groups)
     drawn = {text.get_text() for text in table_figure(groups).axes[0].texts}
     assert {"50 % of | a_b: accuracy on test instances, %", "llp-dc (threshold=0.5)"} <= drawn
+
+
+def test_the_same_training_twice_counts_once(run: Run, tmp_path: Path) -> None:
+    layers = {"again": {}, "other": {"seed": 1}}
+    runs = [run, *(start(Config.layered(LINEAR, layer), tmp_path / name) for name, layer in layers.items())]
+    (group,) = compare(runs)
+    expected = [run.summary["accuracy"]["last"], runs[2].summary["accuracy"]["last"]]
+    assert group.runs == runs and group.values("last") == expected
+    assert table_of([group])[1][0][-1] == "2"
+    assert len({*names_of_runs(runs).values()}) == 3
 
 
 def test_runs_that_began_from_runs_of_another_kind_are_told_apart(run: Run, tmp_path: Path) -> None:

@@ -140,13 +140,15 @@ class Results:
 
     def facts(self) -> list[tuple[str, str]]:
         """How it was made: the command, the seeds, and all versions and machines that had a part in it."""
-        of_runs = [read_json(self.run(cell).env_file) for cell in self.cells]
+        begun = [read_json(self.run(cell).env_file) for cell in self.cells]
+        places = [place for one in begun for place in (one, *one.get("resumed", []))]
         facts = [("command", self.command)] if self.command else []
         if self.num_missing:
             facts.append(("not finished", f"{self.num_missing} of {len(self.cells) + self.num_missing} runs"))
         facts.append(("seeds", ", ".join(map(str, sorted({row["seed"] for row in self.rows})))))
-        for name in ("torchllp", "torch", "python", "platform", "device", "threads", "cores"):
-            facts.append((name, ", ".join(dict.fromkeys(str(about[name]) for about in of_runs))))
+        for name in ("torchllp", "torch", "python", "platform", "device", "processor", "threads", "cores"):
+            known = dict.fromkeys(str(place[name]) for place in places if place.get(name))
+            facts += [(name, ", ".join(known))] if known else []
         return facts
 
     def write(self) -> Path:

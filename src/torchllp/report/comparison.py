@@ -66,7 +66,11 @@ class Group:
 
     @cached_property
     def summaries(self) -> list[dict[str, Any]]:
-        return [run.summary for run in self.runs]
+        """One a seed, the first: the same training twice says no more than once."""
+        by_seed: dict[int, dict[str, Any]] = {}
+        for run in self.runs:
+            by_seed.setdefault(run.config.seed, run.summary)
+        return list(by_seed.values())
 
     @property
     def dataset(self) -> str:

@@ -39,7 +39,7 @@ def table_of(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for group in groups:
         cells = [spread(group.values(epoch)) for epoch in epochs]
-        rows.append([group.method, group.bag_size, *cells, str(len(group.runs))])
+        rows.append([group.method, group.bag_size, *cells, str(len(group.summaries))])
     return head, rows
 
 
@@ -56,10 +56,10 @@ def as_csv(groups: Sequence[Group]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     statistics = [f"{epoch}_{what}" for epoch in EPOCHS for what in ("mean", "deviation", "n")]
-    table.writerow(["dataset", "measure", "method", "bag_size", "num_runs", *statistics])
+    table.writerow(["dataset", "measure", "method", "bag_size", "num_seeds", *statistics])
     for group in groups:
         what = "accuracy" if group.has_labels else "held_out_bag_mae"
-        cells: list[object] = [group.dataset, what, group.method, group.bag_size, len(group.runs)]
+        cells: list[object] = [group.dataset, what, group.method, group.bag_size, len(group.summaries)]
         for epoch in EPOCHS:
             values = group.values(epoch)
             deviation = stdev(values) if len(values) > 1 else ""
