@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.speed import growth, labels, losses, reference, results, runs, steps, streams, views
+from benchmarks.speed import growth, labels, losses, memory, reference, results, runs, steps, streams, views
 from benchmarks.speed.__main__ import PARTS, letters
 from benchmarks.speed.measure import Goal, Row, how_much_quicker, overhead, turn_by_turn
 from benchmarks.speed.pillow_views import OPERATIONS as PILLOW_OPERATIONS
@@ -152,6 +152,12 @@ def test_labels_are_measured() -> None:
     check([row])
 
 
+def test_memory_that_is_kept_is_measured() -> None:
+    (row,) = memory.measure((TINY,), repeats=2, num_steps=1)
+    assert len(row.ratios) == 2 and row.against == memory.GIVING_BACK
+    check([row])
+
+
 def test_the_way_of_the_reference_is_measured() -> None:
     (row,) = reference.measure({TINY: None}, repeats=1, steps_a_turn=2, compiled=(False,))
     assert row.against == reference.REFERENCE
@@ -223,7 +229,7 @@ def test_parts_that_are_not_measured_keep_their_rows(tmp_path: Path) -> None:
 
 
 def test_parts_are_named_by_letters() -> None:
-    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdefgh")
+    assert letters("a,c") == ["a", "c"] and set(PARTS) == set("abcdefghi")
     with pytest.raises(argparse.ArgumentTypeError, match="there is no part 'z': take some of a,b,c,d,e,f"):
         letters("a,z")
 
