@@ -3,9 +3,6 @@
 import json
 import logging
 import os
-import platform
-import sys
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +26,7 @@ from torchllp.data.table_encoder import TableEncoder
 from torchllp.engine.alarms import alarms, new_alarms
 from torchllp.engine.checks import check_parts
 from torchllp.engine.distributed import Processes, join, together
+from torchllp.engine.environment import environment
 from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.frozen import freeze
 from torchllp.engine.precision import pick_device
@@ -372,11 +370,11 @@ def _execute(run: Run, job: Job, observer: Observer) -> None:
         if state is None:
             job.write_inputs(run)
             run.write_json(run.data_file, job.data.description)
-            run.write_json(run.env_file, environment(job.config))
+            run.write_json(run.env_file, environment(job.config.compute))
         else:
             log.info("continuing after epoch %d", state["epochs_done"])
             begun = read_json(run.env_file)
-            here = {"epochs_done": state["epochs_done"]} | environment(job.config)
+            here = {"epochs_done": state["epochs_done"]} | environment(job.config.compute)
             run.write_json(run.env_file, begun | {"resumed": [*begun.get("resumed", []), here]})
         job.log()
         with open(run.metrics_file, "ab") as metrics:
@@ -458,28 +456,3 @@ def _match_totals(job: Job, model: nn.Module, calibration: Calibration) -> dict[
     log_p = calibration(predict(model, views, job.data.train.inputs, torch.from_numpy(rows)).cpu())
     offsets = matching_offsets(log_p.numpy(), bags.class_shares * len(rows))
     return {"of": of, "offsets": offsets.tolist()}
-
-
-def environment(config: Config) -> dict[str, Any]:
-    """Where and how this process runs."""
-    device = pick_device(config.compute.device)
-    return {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "torchllp": version("torchllp"),
-        "torch": torch.__version__,
-        "threads": config.compute.threads,
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-    }
-
-
-def _processor() -> str:
-    """The CPU by its name, where the system tells."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
