@@ -7,8 +7,8 @@
 (all that cover the upper body, and dresses again); `supervised` says how far they can be told apart at all.
 
 `from-dllp`: all ten, from one network that `dllp` has trained, so that early errors are not the cause: what `dllp` and
-`ahil` make of it, and `ahil` with its instance loss on the weak view, and with true labels in it (which is no method: it
-says what is lost by wrong ones).
+`ahil` make of it, and `ahil` with its instance loss on the weak view, and with true labels in it (which is no method:
+it says what is lost by wrong ones).
 
 The small CNN, AdamW, all test images. Two processes of one thread each write `benchmarks/results/PLAN.csv` (a row a
 run) and `.md` (mean and deviation). Finished runs are kept in `runs/benchmark-PLAN`, so that the command goes on from
