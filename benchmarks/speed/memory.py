@@ -1,4 +1,4 @@
-"""Steps in a process that keeps the memory it frees, as `llp` does, against one that gives it back to the system."""
+"""Steps in a process that keeps what it frees, as `llp` does, against one that gives it back to the system."""
 
 from multiprocessing import get_context
 from statistics import median

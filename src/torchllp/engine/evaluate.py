@@ -14,7 +14,18 @@ from torchllp.functional import log_probabilities, whole_counts
 from torchllp.metrics import accuracy, bag_errors, count_score, prior_log_probability
 from torchllp.views.views import Views
 
-EVALUATION_BATCH = 1024
+LARGEST_BATCH, PIXELS = 1024, 1024 * 32 * 32
+"""Of a batch that is only predicted: what a ResNet-50 keeps of so many pixels is about 4 GB."""
+
+
+def evaluation_batch(shape: tuple[int, ...]) -> int:
+    """How many instances of this shape, ``[C, H, W]`` or ``[D]``, are predicted at a time.
+
+    >>> evaluation_batch((3, 32, 32)), evaluation_batch((3, 64, 64)), evaluation_batch((100,))
+    (1024, 256, 1024)
+    """
+    pixels = shape[1] * shape[2] if len(shape) == 3 else 1
+    return max(1, min(LARGEST_BATCH, PIXELS // pixels))
 
 
 @torch.no_grad()
@@ -33,7 +44,8 @@ def predict(
     if processes.count > 1:
         parts = (torch.arange(len(inputs)) if rows is None else rows).tensor_split(processes.count)
         return processes.gather(predict(model, views, inputs, parts[processes.rank]), [*map(len, parts)])
-    chunks = inputs.split(EVALUATION_BATCH) if rows is None else (inputs[part] for part in rows.split(EVALUATION_BATCH))
+    size = evaluation_batch(tuple(inputs.shape[1:]))
+    chunks = inputs.split(size) if rows is None else (inputs[part] for part in rows.split(size))
     model.eval()
     try:
         return torch.cat([log_probabilities(model(views.plain(chunk.to(device)))) for chunk in chunks])

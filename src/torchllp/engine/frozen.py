@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchllp.config import Compute, Recipe
 from torchllp.data.dataset import Dataset, Instances
-from torchllp.engine.evaluate import EVALUATION_BATCH
+from torchllp.engine.evaluate import evaluation_batch
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import borrowed_process
 from torchllp.engine.views import views_of
@@ -77,7 +77,7 @@ def freeze(model: nn.Module, data: Dataset, compute: Compute | None = None) -> t
 @torch.no_grad()
 def _features(model: nn.Module, views: Views, inputs: Tensor, device: torch.device) -> Tensor:
     """Features of raw instances, ``[N, D]``, on the CPU."""
-    chunks = inputs.split(EVALUATION_BATCH)
+    chunks = inputs.split(evaluation_batch(tuple(inputs.shape[1:])))
     return torch.cat([features_of(model, views.plain(chunk.to(device))).float().cpu() for chunk in chunks])
 
 
