@@ -15,7 +15,7 @@ from torchllp.metrics import accuracy, bag_errors, count_score, prior_log_probab
 from torchllp.views.views import Views
 
 LARGEST_BATCH, PIXELS = 1024, 1024 * 32 * 32
-"""Of a batch that is only predicted: what a ResNet-50 keeps of so many pixels is about 4 GB."""
+"""Of a batch that is only predicted: a ResNet-50 takes about 5 GB for so many pixels."""
 
 
 def evaluation_batch(shape: tuple[int, ...]) -> int:
