@@ -1,4 +1,4 @@
-"""What the README claims of the default settings, on real digits; the larger table is benchmarks/all_methods.py."""
+"""What the README claims of the default settings, on real digits; `llp suite paper-table1 --scale quick` has more."""
 
 from pathlib import Path
 from statistics import mean
