@@ -66,6 +66,7 @@ def test_listing_models_does_not_import_torch():
         ("resnet50", 1000, (3, 224, 224), {"stem": "imagenet"}, 25_557_032),
         # 9 * (1 * 16 + 16 * 32 + 32 * 64) for convolutions, 2 * (16 + 32 + 64) for batch norm, 65 * 10 for the head
         ("small-cnn", 10, (1, 28, 28), {}, 24_058),
+        ("small-cnn", 10, (1, 28, 28), {"width": 64}, 9 * (64 + 64 * 128 + 128 * 256) + 2 * (64 + 128 + 256) + 2570),
         ("mlp", 3, (5,), {}, 6 * 256 + 257 * 256 + 257 * 3),
     ],
 )
@@ -368,6 +369,7 @@ class TestFeaturesOf:
         ("wrn-28-2", {"depth": 40}, "model 'wrn-28-2' has no option 'depth': it has bn_momentum"),
         ("resnet18", {"in_channels": 4}, "model 'resnet18' has no option 'in_channels': it has stem"),
         ("resnet18", {"stem": "big"}, "a ResNet's stem is 'small' or 'imagenet', not 'big'"),
+        ("small-cnn", {"width": 0}, "a small CNN's width is at least 1, not 0"),
         ("mlp", {"num_classes": 1}, "a model needs at least two classes, not num_classes=1"),
         (
             "small-cnn",
