@@ -1,4 +1,4 @@
-"""Steps in a process that keeps what it frees, as `llp` does, against one that gives it back to the system."""
+"""Steps in a process that takes and keeps memory as `llp` does, against one that does as Python does."""
 
 from multiprocessing import get_context
 from statistics import median
@@ -8,7 +8,7 @@ import torch
 from benchmarks.speed.measure import Row, Times, ratios
 from benchmarks.speed.steps import FASHION_MNIST, Problem, bare_step
 
-from torchllp.cli.memory import keep_freed_memory
+from torchllp.cli.memory import set_up_memory
 
 GIVING_BACK = "the same where memory is given back"
 PROBLEMS = (Problem("small-cnn", 8, 64, FASHION_MNIST), Problem("small-cnn", 16, 64, FASHION_MNIST))
@@ -17,7 +17,7 @@ PROBLEMS = (Problem("small-cnn", 8, 64, FASHION_MNIST), Problem("small-cnn", 16,
 def seconds_of_steps(problem: Problem, num_steps: int, *, keeps: bool) -> float:
     """CPU time of the network's forward and backward, in this process, which is one of its own."""
     if keeps:
-        keep_freed_memory()
+        set_up_memory()
     torch.set_num_threads(1)
     step = bare_step(problem)
     step()

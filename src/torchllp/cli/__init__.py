@@ -8,7 +8,7 @@ from typing import Annotated, Any, Never
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts import ValidationError as CycloptsValidationError
 
-from torchllp.cli.memory import keep_freed_memory
+from torchllp.cli.memory import set_up_memory
 from torchllp.errors import LLPError, ProcessLost
 from torchllp.launched import is_first
 
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     def terminate(*_: object) -> Never:
         raise Terminated
 
-    keep_freed_memory()
+    set_up_memory()
     previous = signal.signal(signal.SIGTERM, terminate)
     try:
         return app.meta(arguments, exit_on_error=False, print_error=False) or 0

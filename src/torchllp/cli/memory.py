@@ -1,6 +1,7 @@
-"""How the command's own process keeps memory."""
+"""How the command's own process takes and keeps memory."""
 
 import ctypes
+import os
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Names of settings in glibc's malloc.h."""
@@ -8,11 +9,19 @@ LARGEST_KEPT = 32 * 2**20
 """The most that glibc takes; and larger blocks, of a network that is itself large, leave holes that nothing fits in."""
 
 
-def keep_freed_memory() -> None:
+def set_up_memory() -> None:
+    """Make memory cheap to take for a training on a CPU, which frees and takes the same megabytes again and again.
+
+    Must come before torch is imported, which reads its variable then.
+    """
+    _keep_freed_memory()
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch asks Linux for pages of 2 MB in place of 4 KB
+
+
+def _keep_freed_memory() -> None:
     """Keep blocks of up to 32 MB that are freed, where the C library is glibc.
 
-    A step of training on a CPU frees and takes the same megabytes again and again. By default glibc gives them back to
-    the system as soon as there are many, which then clears every page anew.
+    By default glibc gives them back to the system as soon as there are many, which then clears every page anew.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

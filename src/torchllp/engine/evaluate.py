@@ -14,18 +14,22 @@ from torchllp.functional import log_probabilities, whole_counts
 from torchllp.metrics import accuracy, bag_errors, count_score, prior_log_probability
 from torchllp.views.views import Views
 
-LARGEST_BATCH, PIXELS = 1024, 1024 * 32 * 32
-"""Of a batch that is only predicted: a ResNet-50 takes about 5 GB for so many pixels."""
+LARGEST_BATCH = 1024
+PIXELS, PIXELS_ON_CPU = 1024 * 32 * 32, 256 * 32 * 32
+"""Of a batch that is only predicted: a ResNet-50 takes about 5 GB for so many pixels on a GPU. On a CPU what a layer
+gives should be small enough to be read from the cache by the next."""
 
 
-def evaluation_batch(shape: tuple[int, ...]) -> int:
+def evaluation_batch(shape: tuple[int, ...], device: torch.device) -> int:
     """How many instances of this shape, ``[C, H, W]`` or ``[D]``, are predicted at a time.
 
-    >>> evaluation_batch((3, 32, 32)), evaluation_batch((3, 64, 64)), evaluation_batch((100,))
-    (1024, 256, 1024)
+    >>> evaluation_batch((3, 32, 32), torch.device("cuda")), evaluation_batch((3, 32, 32), torch.device("cpu"))
+    (1024, 256)
+    >>> evaluation_batch((3, 224, 224), torch.device("cuda")), evaluation_batch((100,), torch.device("cpu"))
+    (20, 1024)
     """
     pixels = shape[1] * shape[2] if len(shape) == 3 else 1
-    return max(1, min(LARGEST_BATCH, PIXELS // pixels))
+    return max(1, min(LARGEST_BATCH, (PIXELS_ON_CPU if device.type == "cpu" else PIXELS) // pixels))
 
 
 @torch.no_grad()
@@ -44,7 +48,7 @@ def predict(
     if processes.count > 1:
         parts = (torch.arange(len(inputs)) if rows is None else rows).tensor_split(processes.count)
         return processes.gather(predict(model, views, inputs, parts[processes.rank]), [*map(len, parts)])
-    size = evaluation_batch(tuple(inputs.shape[1:]))
+    size = evaluation_batch(tuple(inputs.shape[1:]), device)
     chunks = inputs.split(size) if rows is None else (inputs[part] for part in rows.split(size))
     model.eval()
     try:

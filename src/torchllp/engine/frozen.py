@@ -77,7 +77,7 @@ def freeze(model: nn.Module, data: Dataset, compute: Compute | None = None) -> t
 @torch.no_grad()
 def _features(model: nn.Module, views: Views, inputs: Tensor, device: torch.device) -> Tensor:
     """Features of raw instances, ``[N, D]``, on the CPU."""
-    chunks = inputs.split(evaluation_batch(tuple(inputs.shape[1:])))
+    chunks = inputs.split(evaluation_batch(tuple(inputs.shape[1:]), device))
     return torch.cat([features_of(model, views.plain(chunk.to(device))).float().cpu() for chunk in chunks])
 
 
