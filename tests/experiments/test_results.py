@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -14,6 +15,7 @@ import pytest
 from torchllp.engine.train import Observer
 from torchllp.experiments.directory import SuiteDirectory
 from torchllp.experiments.figures import accuracy_figure, curves_figure, grid_figure, tsne_figure
+from torchllp.experiments.generated import write_generated
 from torchllp.experiments.paper_weights import METRICS
 from torchllp.experiments.results import Results
 from torchllp.experiments.scales import SCALES
@@ -107,6 +109,17 @@ CIFAR = {"dataset": "cifar10"}
 def test_runs_that_are_missing_are_counted(results: Results) -> None:
     assert results.num_missing == 1
     assert ("not finished", f"1 of {len(results.cells) + 1} runs") in results.facts()
+
+
+def test_files_that_are_not_the_published_ones_are_told(tmp_path: Path) -> None:
+    write_generated("svhn", tmp_path / "files")
+    layer = {"data": {"data_dir": str(tmp_path / "files")}, "model": {"name": "linear"}}
+    cell = SCALES["quick"].cell("svhn", "dllp", 8, 0, recipe={"epochs": 1}).over(layer)
+    directory = SuiteDirectory(tmp_path / "runs")
+    train(cell, directory, Observer())
+    results = Results.of(Suite("mine", "Mine", lambda scale: []), "quick", [cell], directory)
+    (told,) = [fact for name, fact in results.facts() if name == "svhn"]
+    assert re.fullmatch(r"not the published files, \d+ training images", told)
 
 
 def test_curves_of_runs_that_are_not_alike(results: Results, tmp_path: Path) -> None:

@@ -145,6 +145,9 @@ class Results:
         facts = [("command", self.command)] if self.command else []
         if self.num_missing:
             facts.append(("not finished", f"{self.num_missing} of {len(self.cells) + self.num_missing} runs"))
+        by_name = {cell.dataset: self.run(cell).summary["dataset"] for cell in self.cells}
+        for dataset, found in by_name.items():  # files that are not the published ones, say
+            facts += [(dataset, found.removeprefix(dataset).strip(" ()"))] if found != dataset else []
         facts.append(("seeds", ", ".join(map(str, sorted({row["seed"] for row in self.rows})))))
         for name in ("torchllp", "torch", "python", "platform", "device", "processor", "threads", "cores"):
             known = dict.fromkeys(str(place[name]) for place in places if place.get(name))
