@@ -12,7 +12,7 @@ measures (all, or those that are named)
     f  the start of `llp train`, and what an epoch costs besides its steps
     g  training on images and on rows read from a memory map against the same in memory
     h  pseudo-labels that meet the counts of their bags, as a share of the network's forward and backward
-    i  steps of `llp`, which keeps the memory that it frees, against steps of a process that gives it back
+    i  steps in a process that takes and keeps memory as `llp` does, against one that gives it back
 
 and writes `speed.json`, `speed.md`, `speed.png` and `growth.png` in `benchmarks/results`. Parts that were not measured
 keep the rows they had.
@@ -35,7 +35,7 @@ PARTS = {
     "f": ("A run besides its steps", runs.measure),
     "g": ("Instances that are streamed", streams.measure),
     "h": ("Labels by assignment", labels.measure),
-    "i": ("Memory that is kept", memory.measure),
+    "i": ("Memory that is kept, and in large pages", memory.measure),
 }
 
 

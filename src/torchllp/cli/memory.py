@@ -12,7 +12,7 @@ LARGEST_KEPT = 32 * 2**20
 def set_up_memory() -> None:
     """Make memory cheap to take for a training on a CPU, which frees and takes the same megabytes again and again.
 
-    Must come before torch is imported, which reads its variable then.
+    Must come before torch takes any memory, which is when it reads its variable.
     """
     _keep_freed_memory()
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch asks Linux for pages of 2 MB in place of 4 KB
