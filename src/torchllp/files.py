@@ -10,6 +10,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``path`` so that a crash at any moment leaves the old file or the new one, never a part."""
     if not path.parent.is_dir():
         raise LLPError(f"{path}: there is no such directory")
+    if path.is_dir():
+        raise LLPError(f"{path}: is a directory")
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with open(temporary, "wb") as file:

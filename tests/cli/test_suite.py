@@ -40,9 +40,9 @@ def suite(folder: Path, *arguments: str, name: str = "mine.py") -> Result:
     return here("suite", name, "--scale", "quick", *arguments, cwd=folder)
 
 
-def results(folder: Path) -> dict[str, tuple[str, str]]:
+def results(folder: Path, name: str = "mine") -> dict[str, tuple[str, str]]:
     """Run -> accuracy at the last and at the oracle's epoch."""
-    rows = csv.DictReader((folder / "runs" / "quick" / "mine" / "results.csv").open())
+    rows = csv.DictReader((folder / "runs" / "quick" / name / "results.csv").open())
     return {row["run"]: (row["last"], row["oracle"]) for row in rows}
 
 
@@ -122,16 +122,63 @@ def test_a_run_that_fails_is_told_and_tried_again_on_demand(folder: Path) -> Non
 
 
 def test_part_of_a_suite(folder: Path) -> None:
+    assert suite(folder).returncode == 0
     result = suite(folder, "--only", "ahil", "--only", "seed=1")
-    assert result.returncode == 0 and {*results(folder)} == {NAMES[3]}
+    assert result.returncode == 0 and {*results(folder, "mine-ahil-seed=1")} == {NAMES[3]}
+    assert {*results(folder)} == {*NAMES}  # the whole has its results still
     nothing = suite(folder, "--only", "cifar")
     assert nothing.returncode == 2 and "no run of the suite has cifar in its name" in nothing.stderr
+
+
+def test_the_page_and_figures_of_a_suite_again(folder: Path) -> None:
+    """`llp report` and `llp plot` of the directory of its results."""
+    assert suite(folder, "--only", "seed=0").returncode == 0
+    page = folder / "runs/quick/mine-seed=0/report.html"
+    before = page.read_text()
+    page.unlink()
+    assert here("report", "runs/quick/mine-seed=0", cwd=folder).returncode == 0
+    assert page.read_text() == before.replace("llp suite mine.py", f"llp suite {folder / 'mine.py'}")
+    assert here("plot", "table", "runs/quick/mine-seed=0", "-o", "table.csv", cwd=folder).returncode == 0
+    assert [line.split(",")[2] for line in (folder / "table.csv").read_text().splitlines()[1:]].count("ahil") > 0
+    by_name = here("report", "paper-table2", cwd=folder)
+    assert by_name.returncode == 2 and "runs/quick/paper-table2" in by_name.stderr
+
+
+@pytest.mark.parametrize("num_killed", [1, 2])
+def test_workers_that_are_killed(num_killed: int, tmp_path: Path) -> None:
+    """Another one goes on with what one has left; if there is none, what is left is named."""
+    (tmp_path / "mine.py").write_text(MINE.format(epochs=20, model="small-cnn").replace("method, 64", "method, 16"))
+    command = [sys.executable, "-m", "torchllp", "suite", "mine.py", "--scale", "quick", "--jobs", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, **pipes)
+    names = [f"digits-{method}-epochs=20-bag=16-seed=0" for method in ("dllp", "ahil")]
+    while not all(Run(tmp_path / "runs/quick" / name).metrics_file.is_file() for name in names):
+        assert process.poll() is None
+        time.sleep(0.02)
+    workers = subprocess.run(["pgrep", "-f", "--", f"--worker.*{tmp_path}"], capture_output=True, text=True).stdout
+    for worker in workers.split()[:num_killed]:
+        os.kill(int(worker), signal.SIGKILL)
+    told, said = process.communicate()
+    if num_killed == 1:
+        assert process.returncode == 0 and "1 of 2 jobs failed" in told and "all runs are finished" in told
+        assert len(results(tmp_path)) == 4
+    else:
+        assert process.returncode == 1 and said.startswith("llp: 2 of 2 jobs failed")
+        assert f"begun and not finished: {', '.join(names)}" in said
+
+
+def test_names_with_brackets(folder: Path) -> None:
+    text = (folder / "mine.py").read_text().replace("recipe=", 'row=f"[/b] {method}", recipe=')
+    (folder / "mine.py").write_text(text)
+    result = suite(folder, "--runs", "runs/[q]")
+    assert result.returncode == 0, result.stderr
+    assert "[/b] ahil" in result.stdout and "runs/[q]/mine" in result.stdout
 
 
 def test_held_out_bags_choose_an_epoch_in_runs_of_their_own(folder: Path) -> None:
     result = suite(folder, "--held-out", "0.2", "--only", "dllp")
     assert result.returncode == 0, result.stderr
-    rows = [*csv.DictReader((folder / "runs/quick-held-out-0.2/mine/results.csv").open())]
+    rows = [*csv.DictReader((folder / "runs/quick-held-out-0.2/mine-dllp/results.csv").open())]
     assert all(row["chosen"] for row in rows)
     assert "chosen epoch" in result.stdout
 
@@ -179,6 +226,7 @@ def test_smoke_says_what_does_not_work(folder: Path) -> None:
         (["mine.py", "--jobs", "0"], 2, "jobs"),
         (["mine.py", "--held-out", "1"], 2, "held-out"),
         (["mine.py", "--slurm", "gpus=1"], 2, "--slurm is for --on slurm"),
+        (["mine.py", "--smoke", "--dry-run"], 2, "say one of them"),
         (["paper-table1", "--scale", "cpu", "--data-dir", "nowhere"], 1, "nowhere"),
     ],
 )
@@ -188,6 +236,47 @@ def test_what_makes_no_sense_is_told_in_a_sentence(arguments: list[str], code: i
     assert result.returncode == code and words in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (folder / "runs").exists()
+
+
+CELLS = "from torchllp.experiments.suite import Cell, Suite\n{}\nSUITE = Suite({!r}, 'Mine', {})\n"
+ONE = "scale.cell('digits', 'dllp', 64, 0)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SUITE = (", "mine.py: cannot be run: SyntaxError"),
+        ("import nothing_of_the_kind", "mine.py: cannot be run: ModuleNotFoundError"),
+        (CELLS.format("", "mine", "lambda scale: []"), "suite mine: there is no run in it"),
+        (CELLS.format("", "mine", "[]"), "mine.py: its cells cannot be made: TypeError"),
+        (CELLS.format("", "../mine", f"lambda scale: [{ONE}]"), "'../mine' is no name for a suite"),
+        (CELLS.format("", "digits-dllp-bag=64-seed=0", f"lambda scale: [{ONE}]"), "give one another name"),
+        (
+            CELLS.format("", "mine", f"lambda scale: [Cell('a/b', 'dllp', {ONE}.config)]"),
+            "'a/b' is no name for a run",
+        ),
+        (
+            CELLS.format("", "mine", f"lambda scale: [Cell('a', 'dllp', {ONE}.config, after='b')]"),
+            "a: starts from b, and no run before it is called so",
+        ),
+        (
+            CELLS.format(
+                "", "mine", "lambda scale: [scale.cell('digits', 'dllp', 64, 0, recipe={'lr': x}) for x in (1, 2)]"
+            ),
+            "would be the same seed of one row of the table",
+        ),
+        (
+            CELLS.format("", "mine", f"lambda scale: [{ONE}.over({{'own': {{'instances': 'rows.csv'}}}})]"),
+            "suites are of named data sets",
+        ),
+    ],
+)
+def test_files_that_have_no_suite_to_train(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    result = suite(tmp_path)
+    assert result.returncode == 1 and words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".py" and path.name != "__pycache__"] == []
 
 
 def test_suites_are_listed(tmp_path: Path) -> None:

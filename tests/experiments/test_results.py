@@ -54,7 +54,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_a_row_is_a_run(results: Results) -> None:
-    folder = results.write()
+    folder = results.directory.results("mine")
+    results.write(folder)
     rows = [*csv.DictReader((folder / "results.csv").open())]
     assert len(rows) == 12  # features for others are no result
     for row in rows:

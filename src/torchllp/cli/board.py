@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
@@ -51,7 +52,7 @@ class Board:
                 self.told.add(cell.name)
                 self._tell(cell, overview)
         if self.live is not None:
-            self.live.update(self._table(overview), refresh=True)
+            self.live.update(self._shown(overview), refresh=True)
 
     def _tell(self, cell: Cell, overview: Overview) -> None:
         """What came of a run."""
@@ -62,21 +63,20 @@ class Board:
             accuracy = ", ".join(f"{epoch} {percent(value)}" for epoch, value in summary.get("accuracy", {}).items())
             result = f"{accuracy or 'features are learnt'}, {duration(summary['seconds'])}"
         line = f"{len(self.told)} of {len(self.cells)}  {cell.name}: {result}{self._left(overview, '; ')}"
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
     def _left(self, overview: Overview, before: str) -> str:
-        if not overview.seconds_left:
-            return ""
-        return f"{before}about {duration(overview.seconds_left / self.num_workers)} left"
+        seconds = overview.seconds_left(self.num_workers)
+        return f"{before}about {duration(seconds)} left" if seconds else ""
 
-    def _table(self, overview: Overview) -> Table:
+    def _shown(self, overview: Overview) -> Group:
         running = [
             f"{cell.name} (epoch {overview.standings[cell.name].epochs_done + 1} of {cell.config.recipe.epochs})"
             for cell in self.cells
             if overview.standings[cell.name].state is State.RUNNING
         ]
-        words = f"running: {', '.join(running) or '-'}{self._left(overview, chr(10))}"
-        table = Table(box=None, pad_edge=False, header_style="bold", caption=words, caption_justify="left")
+        words = f"running: {', '.join(running) or '-'}{self._left(overview, '; ')}"
+        table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("data")
         table.add_column("row")
         for state in State:
@@ -86,7 +86,7 @@ class Board:
                 overview.standings[cell.name].state for cell in self.cells if (cell.dataset, cell.row) == (dataset, row)
             ]
             table.add_row(dataset, row, *(str(mine.count(state) or "") for state in State))
-        return table
+        return Group(words, table)  # what matters first: a table that is longer than the screen is cut off below
 
 
 def _has_ended(standing: Standing) -> bool:

@@ -40,14 +40,14 @@ def check(
         settings = Config.layered(given, {"seed": seed})
         check_flags(settings, given)
         instances, bags, _, held_out = load_supervision(settings, progress=observer.on_images)
-    console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training", markup=False)
+    console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training")
     for note in instances.notes:
-        console.print(note, markup=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
     findings = check_bags(bags, instances.train.inputs.numpy())
     rows = [("!" if f.level == "warning" else "", f.subject, f.value, f.meaning) for f in findings]
     show_table(["", "what", "value", "what it means"], rows)
     for warning in instances.warnings:
-        console.print(f"! {warning}", markup=False, soft_wrap=True)
+        console.print(f"! {warning}", soft_wrap=True)
     if figure is not None:
         save_bags(figure, bags, title=f"Proportions of {len(bags):,} bags of {bags.size_range} from {instances.name}")
-        console.print(f"figure: {figure}", markup=False, soft_wrap=True)
+        console.print(f"figure: {figure}", soft_wrap=True)

@@ -1,15 +1,17 @@
 """How the command shows things: tables that line up, progress with time left."""
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from torchllp.report.numbers import are_numbers
+
 # In a pipe nobody is there to be wrapped for at 80 columns.
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-aside = Console(highlight=False, stderr=True)
+# Brackets are no markup: names of classes, columns and files may have them.
+console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
+aside = Console(highlight=False, markup=False, stderr=True)
 """For what is no result, where the result goes to standard output."""
 
 
@@ -18,7 +20,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
     rows = list(rows)
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(columns):
-        is_number = all(re.fullmatch(r"-|[\d.,]+( %)?", row[i]) for row in rows)
+        is_number = are_numbers(row[i] for row in rows)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)

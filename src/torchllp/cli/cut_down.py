@@ -35,7 +35,7 @@ def try_out(cells: Sequence[Cell]) -> None:
             except LLPError as error:
                 result = str(error)
                 failed.append(name)
-            console.print(f"{number} of {len(kinds)}  {name}: {result}", markup=False, soft_wrap=True)
+            console.print(f"{number} of {len(kinds)}  {name}: {result}", soft_wrap=True)
     if failed:
         raise LLPError(f"{len(failed)} of {len(kinds)} kinds of runs do not work: {', '.join(failed)}")
     console.print(f"all {len(kinds)} kinds of the suite's {len(cells)} runs work")

@@ -112,11 +112,11 @@ def evaluate(
     if not numbers:
         raise LLPError(f"{run}: nothing to measure by: no test instance has a label, and no bag was held out")
     for note in notes:
-        aside.print(note, markup=False, soft_wrap=True)
+        aside.print(note, soft_wrap=True)
     if as_json:
         print(json.dumps({name: None if isnan(value) else value for name, value in numbers.items()}, indent=2))
     else:
-        console.print(f"{run}: {opened.config.method.name} on {what}", markup=False, soft_wrap=True)
+        console.print(f"{run}: {opened.config.method.name} on {what}", soft_wrap=True)
         show_table(["measure", "value"], [(name, f"{value:.4f}") for name, value in numbers.items()])
     if confusion is None:
         return
@@ -124,7 +124,7 @@ def evaluate(
     save_confusion(path, confusion, names, title=f"{opened.config.method.name} on {what}")
     if not as_json:
         show_table(["class", "instances", "predicted", "recall", "precision", "F1", "AUC"], per_class)
-        console.print(f"confusion matrix: {path}", markup=False, soft_wrap=True)
+        console.print(f"confusion matrix: {path}", soft_wrap=True)
 
 
 def _measure(

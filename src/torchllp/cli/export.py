@@ -53,7 +53,7 @@ def export(
             opened, path, to, weights=weights, raw=raw, overwrite=overwrite, progress=observer.on_images
         )
     for note in exported.notes:
-        aside.print(note, markup=False, soft_wrap=True)
+        aside.print(note, soft_wrap=True)
     about = exported.about
     lines = [f"{path}: {to}"]
     for name, one in about["inputs"].items():
@@ -67,7 +67,7 @@ def export(
         by = FORMATS[to].runs_by
         lines.append(f"verified by {by}: the largest difference of a probability is {exported.difference:.1e}")
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _tensor(name: str, about: dict[str, Any]) -> str:

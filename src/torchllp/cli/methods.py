@@ -25,7 +25,7 @@ def methods(name: str | None = None) -> None:
     if name is None:
         show_table(["method", "what it is"], [(n, METHODS.entry(n).summary) for n in METHODS.names()])
         return
-    console.print(f"{name}: {METHODS.entry(name).summary}", markup=False)
+    console.print(f"{name}: {METHODS.entry(name).summary}")
     meanings = argument_meanings(METHODS.load(name))
     rows = [(key, str(value), meanings[key]) for key, value in method_numbers(name).items()]
     if rows:

@@ -38,7 +38,8 @@ def plot(
         proportions (predicted against given, bag by bag), tsne (of the features of test instances, a panel a run) or
         table (mean and deviation over seeds).
     runs
-        Directories of finished runs; one that is no run stands for all finished runs below it.
+        Directories of finished runs, or that of a suite's results; another that is no run stands for all finished
+        runs below it.
     output
         File to write: .svg, .pdf or .png; a table also as .csv, .md or .tex.
     num_instances
@@ -49,12 +50,13 @@ def plot(
     from torchllp.report.comparison import find_runs
     from torchllp.report.figure import check_figure, save_figure
     from torchllp.report.tables import TEXTS
+    from torchllp.report.tsne import MOST_DOTS
 
     if num_instances is not None and kind != "tsne":
         raise Misuse(f"--num-instances is for tsne: a figure of {kind} leaves nothing out")
     text = TEXTS.get(output.suffix.lower()) if kind == "table" else None
     if text is None:
-        check_figure(output)
+        check_figure(output, also=TEXTS if kind == "table" else ())
     found = find_runs(runs)
     if kind in OF_ONE_RUN and len(found) > 1:
         raise Misuse(f"a figure of {kind} is of one run, and these are {len(found)}")
@@ -62,7 +64,7 @@ def plot(
         write_atomically(output, text(_groups(found)).encode())
         return
     with show_progress(aside) as observer:
-        figure = _figure(kind, found, num_instances or 2000, observer.on_images)
+        figure = _figure(kind, found, num_instances or MOST_DOTS, observer.on_images)
     save_figure(figure, output, for_print=True)
 
 

@@ -126,7 +126,7 @@ def predict(
             notes = [*notes, f"bags: {beside}"]
         write_columns(output, columns)
     for note in notes:
-        aside.print(note, markup=False, soft_wrap=True)
+        aside.print(note, soft_wrap=True)
 
 
 def _test_instances(run: "Run", data_dir: Path | None) -> "Found":

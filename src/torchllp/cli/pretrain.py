@@ -106,6 +106,6 @@ def _show_result(run: "Run") -> None:
     told_apart = f"{last['train/contrast_accuracy']:.1%}"
     shown = (f"{last['train/loss']:.3f}", told_apart, f"{last['epoch']:.0f}", str(run.path))
     show_table(["loss", "views told apart", "epochs", "run"], [shown], title=title)
-    console.print(f"curves: {run.curves_file}", markup=False, soft_wrap=True)
+    console.print(f"curves: {run.curves_file}", soft_wrap=True)
     command = f"llp train --init-from {shlex.quote(str(run.path))} --freeze --method flmm"
-    console.print(f"go on by: {command}", markup=False, soft_wrap=True)
+    console.print(f"go on by: {command}", soft_wrap=True)

@@ -73,7 +73,7 @@ class _AboveTheBar(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != "torchllp.epochs":
-            self.progress.console.print(self.format(record), markup=False, soft_wrap=True)
+            self.progress.console.print(self.format(record), soft_wrap=True)
 
 
 @contextmanager

@@ -1,10 +1,9 @@
 """`llp suite`."""
 
-import shlex
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,8 +22,9 @@ from torchllp.launched import is_launched
 if TYPE_CHECKING:
     from torchllp.cli.board import Board
     from torchllp.experiments.directory import SuiteDirectory
+    from torchllp.experiments.plan import Plan
     from torchllp.experiments.results import Results
-    from torchllp.experiments.suite import Cell, Suite
+    from torchllp.experiments.suite import Cell
 
 
 def suite(
@@ -84,25 +84,25 @@ def suite(
         return
     if is_launched():
         raise Misuse("torchrun's processes train one model: for many runs at once say --jobs")
+    if smoke and dry_run:
+        raise Misuse("--smoke trains something and --dry-run nothing: say one of them")
     sbatch = sbatch_options(slurm, on)
     from torchllp.cli.board import Board
     from torchllp.experiments.directory import SuiteDirectory
+    from torchllp.experiments.plan import NothingLeft, Plan
     from torchllp.experiments.results import Results
-    from torchllp.experiments.scales import SCALES
 
-    found = _find(name)
-    layer: dict[str, Any] = {"data": {"held_out": held_out} | ({"data_dir": str(data_dir)} if data_dir else {})}
-    cells = [cell.over(layer) for cell in found.cells(SCALES[scale])]
-    cells = _only(cells, only)
+    plan = Plan(name, scale, held_out, tuple(only or ()))
+    try:
+        cells = plan.cells(data_dir)
+    except NothingLeft as error:
+        raise Misuse(str(error)) from None
     if smoke or dry_run:
-        from torchllp.cli import cut_down
+        from torchllp.cli.cut_down import show_plan, try_out
 
-        cut_down.try_out(cells) if smoke else cut_down.show_plan(cells)
+        (try_out if smoke else show_plan)(cells)
         return
-    what = ["--scale", scale, *(["--held-out", str(held_out)] if held_out else [])]
-    what += [word for pattern in only or [] for word in ("--only", pattern)]
-    default = f"{scale}-held-out-{held_out:g}" if held_out else scale
-    directory = SuiteDirectory(runs or Path("runs", default))
+    directory = SuiteDirectory(runs or plan.runs)
     directory.check(cells)
     if worker:
         _work(cells, directory, Board(cells, directory, shown=False), watched=False)
@@ -113,54 +113,28 @@ def suite(
     if retry:
         directory.forget_failures(cells)
     board = Board(cells, directory, num_workers=jobs)
+    problem: LLPError | None = None
     with _saying_how_to_go_on(directory):
         if on is None and jobs == 1:
             _work(cells, directory, board)
         else:
             file = str(Path(name).absolute()) if name.endswith(".py") else name
             places = {"--data-dir": data_dir and data_dir.absolute(), "--runs": directory.path.absolute()}
-            command = ["suite", file, "--worker", *what]
+            command = ["suite", file, "--worker", *plan.flags]
             command += [str(word) for pair in places.items() if pair[1] is not None for word in pair]
-            _launch(command, jobs, on or "local", sbatch, directory, board)
-    with directory.alone_with(found):  # others may have come to their end at the same time
-        results = Results.of(found, scale, cells, directory, shlex.join(["llp", "suite", name, *what]))
+            try:
+                _launch(command, jobs, on or "local", sbatch, directory, board)
+            except LLPError as error:  # a job was killed, say: what is finished has its table all the same
+                problem = error
+    with directory.alone_with(plan.results):  # others may have come to their end at the same time
+        results = Results.of(plan.suite, scale, cells, directory, plan.command)
         if results.rows:
-            _write_results(results)
+            _write_results(plan, results)
     if results.num_missing:
         console.print(f"{results.num_missing} of {len(cells)} runs are not finished, and not in the table")
-    _tell_failures(cells, directory)
-
-
-def _find(name: str) -> "Suite":
-    """A suite of ours, or of a file."""
-    if not name.endswith(".py"):
-        return SUITES.load(name)
-    from torchllp.experiments.suite import Suite
-
-    path = Path(name)
-    if not path.is_file():
-        raise LLPError(f"{path}: there is no such file")
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None  # of a .py file there is
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = getattr(module, "SUITE", None)
-    if not isinstance(found, Suite):
-        raise LLPError(f"{path}: there is no SUITE in it, a torchllp.experiments.suite.Suite")
-    return found
-
-
-def _only(cells: "list[Cell]", words: list[str] | None) -> "list[Cell]":
-    """Those with all of the words in their name, and what they start from."""
-    kept = [cell for cell in cells if all(word in cell.name for word in words or [])]
-    if not kept:
-        raise Misuse(f"no run of the suite has {' and '.join(words or [])} in its name, such as {cells[0].name}")
-    by_name, needed = {cell.name: cell for cell in cells}, {cell.name for cell in kept}
-    for cell in kept:
-        while cell.after is not None:
-            cell = by_name[cell.after]
-            needed.add(cell.name)
-    return [cell for cell in cells if cell.name in needed]
+    elif not results.rows:
+        console.print(f"features are learnt: {directory.path}", soft_wrap=True)
+    _tell_failures(cells, directory, problem)
 
 
 def _check_data(cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:
@@ -179,7 +153,7 @@ def _saying_how_to_go_on(directory: "SuiteDirectory") -> Iterator[None]:
         yield
     except BaseException as error:
         if not isinstance(error, Exception):
-            console.print(f"stopped; runs are in {directory.path}: the same command goes on", markup=False)
+            console.print(f"stopped; runs are in {directory.path}: the same command goes on")
         raise
 
 
@@ -206,45 +180,49 @@ def _launch(
     board: "Board",
 ) -> None:
     """Train in other processes."""
-    logs = directory.path / ".jobs" / f"{datetime.now():%Y%m%d-%H%M%S}"
+    logs = directory.path / ".jobs" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     logs.mkdir(parents=True)
 
     def tell(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
     with board.on_screen():
         launch([command] * num_jobs, on, logs, sbatch=sbatch, tell=tell, meanwhile=board.refresh)
         board.refresh_now()
 
 
-def _write_results(results: "Results") -> None:
+def _write_results(plan: "Plan", results: "Results") -> None:
     """Table, figure and page of what is finished."""
+    from torchllp.experiments.page import write_suite_page
     from torchllp.report.figure import save_figure
-    from torchllp.report.page import Block, Drawings, Facts, Section, Table
-    from torchllp.report.several_runs import comparison_sections
-    from torchllp.report.write import write_page
 
-    suite, folder = results.suite, results.write()
-    show_table(*results.table(), title=suite.title)
-    console.print("oracle: the best epoch by test labels, which nobody has in practice", style="dim")
-    console.print(f"table and rows: {folder}", markup=False, soft_wrap=True)
-    figure = None if suite.draw is None else suite.draw(results)
-    if figure is not None:
+    folder = results.directory.results(plan.results)
+    results.write(folder)
+    plan.write(folder, [cell.name for cell in results.cells])
+    show_table(*results.table(), title=results.suite.title)
+    for note in results.notes():
+        console.print(note, style="dim", soft_wrap=True)
+    console.print(f"table and rows: {folder}", soft_wrap=True)
+    if (figure := results.figure()) is not None:
         save_figure(figure, folder / "figure.svg")
-        console.print(f"figure: {folder / 'figure.svg'}", markup=False, soft_wrap=True)
-    blocks: list[Block] = [Table(*results.table())]
-    blocks += [] if figure is None else [Drawings([(suite.title, figure)])]
-    sections = [Section("Result", blocks), *comparison_sections([results.run(cell) for cell in results.cells])]
-    sections.append(Section("How it was made", [Facts(results.facts())]))
-    write_page(folder / "report.html", suite.title, sections)
-    console.print(f"page: {folder / 'report.html'}", markup=False, soft_wrap=True)
+        console.print(f"figure: {folder / 'figure.svg'}", soft_wrap=True)
+    write_suite_page(folder / "report.html", results, figure)
+    console.print(f"page: {folder / 'report.html'}", soft_wrap=True)
 
 
-def _tell_failures(cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:
-    """An error if something failed."""
+def _tell_failures(cells: "Sequence[Cell]", directory: "SuiteDirectory", problem: LLPError | None) -> None:
+    """An error if runs failed, or if jobs did before all was done; what they had begun is named."""
     from torchllp.experiments.directory import State
 
-    failed = [cell for cell in cells if directory.standing(cell).state is State.FAILED]
+    states = {cell.name: directory.standing(cell).state for cell in cells}
+    if problem is not None and all(state is State.FINISHED for state in states.values()):
+        console.print(f"{problem}; all runs are finished, as others went on with them", soft_wrap=True)
+    elif problem is not None:
+        left = [name for name, state in states.items() if state in (State.STOPPED, State.WAITING)]
+        begun = [name for name in left if directory.run(name).config_file.is_file()]
+        raise LLPError(f"{problem}" + (f"; begun and not finished: {', '.join(begun)}" if begun else ""))
+    failed = [cell for cell in cells if states[cell.name] is State.FAILED]
     if failed:
         first = f"{failed[0].name}: {directory.why_failed(failed[0])}"
-        raise LLPError(f"{len(failed)} of {len(cells)} runs failed (try again by --retry); {first}")
+        more = f"; why each did: {directory.path}/*.failed" if len(failed) > 1 else ""
+        raise LLPError(f"{len(failed)} of {len(cells)} runs failed (try again by --retry); {first}{more}")

@@ -193,8 +193,8 @@ def _show_results(runs: "list[Run]") -> None:
         console.print("gap: how much better the oracle's epoch is than the chosen one", style="dim")
     for run in runs:
         for alarm in run.summary["alarms"]:
-            console.print(f"{label(run)}: {alarm}", style="yellow", markup=False, soft_wrap=True)
-    console.print(f"curves: {first.curves_file}", markup=False, soft_wrap=True)
+            console.print(f"{label(run)}: {alarm}", style="yellow", soft_wrap=True)
+    console.print(f"curves: {first.curves_file}", soft_wrap=True)
     for run in runs:
         _write_report(run)
 
@@ -210,6 +210,6 @@ def _write_report(run: "Run") -> None:
         what = str(error) if isinstance(error, LLPError) else f"{type(error).__name__}: {error}"
         again = f"llp report {shlex.quote(str(run.path))}"
         message = f"the run is finished, but its report was not written: {what} (try again by {again})"
-        console.print(message, style="yellow", markup=False, soft_wrap=True)
+        console.print(message, style="yellow", soft_wrap=True)
     else:
-        console.print(f"report: {run.report_file}", markup=False, soft_wrap=True)
+        console.print(f"report: {run.report_file}", soft_wrap=True)

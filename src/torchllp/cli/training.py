@@ -133,7 +133,7 @@ def train_or_stop(
         lost = isinstance(error, ProcessLost)
         stopped = lost or (is_first() and not isinstance(error, Exception))
         if stopped and run.config_file.is_file():
-            console.print(f"stopped; continue by: {run.how_to_resume}", markup=False, soft_wrap=True)
+            console.print(f"stopped; continue by: {run.how_to_resume}", soft_wrap=True)
         raise
 
 
@@ -160,4 +160,4 @@ def _profiled(observer: "Observer", path: Path, *, wanted: bool) -> "Iterator[Ob
         for cost in profile.costs[:5]
     ]
     show_table(["cost", "share", "time a step", "calls a step"], rows, title=f"The largest costs of {PROFILED} steps")
-    console.print(f"profile: {file} (open it in chrome://tracing or Perfetto)", markup=False, soft_wrap=True)
+    console.print(f"profile: {file} (open it in chrome://tracing or Perfetto)", soft_wrap=True)

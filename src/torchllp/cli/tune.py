@@ -138,7 +138,7 @@ def tune(
         space = _space(search, base)
         _prepare(space)
         opened = Study.start(study or Path("runs", default_name(base, "study")), space)
-    console.print(f"study: {opened.path}", markup=False, soft_wrap=True)
+    console.print(f"study: {opened.path}", soft_wrap=True)
     with _saying_how_to_go_on(opened):
         if on is None or jobs is None:
             _run_trials(opened, trials, prune=prune, batch=batch)
@@ -185,7 +185,7 @@ def _saying_how_to_go_on(study: "Study") -> Iterator[None]:
         yield
     except BaseException as error:
         if not isinstance(error, Exception):
-            console.print(f"stopped; go on by: {study.how_to_resume}", markup=False, soft_wrap=True)
+            console.print(f"stopped; go on by: {study.how_to_resume}", soft_wrap=True)
         raise
 
 
@@ -226,7 +226,7 @@ def _launch_trials(
                 _show_trial(trial, study, len(shown), num_trials, started)
 
     def tell(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
     try:
         commands = [command] * min(num_jobs, num_trials)
@@ -241,7 +241,7 @@ def _show_trial(trial: "Trial", study: "Study", done: int, num_trials: int, star
     """Its line, and how long the others may take."""
     each = (time.perf_counter() - started) / done
     left = f", {each * (num_trials - done):.0f} s left" if done < num_trials else ""
-    console.print(f"{_line(trial, study)}{left}", markup=False, soft_wrap=True)
+    console.print(f"{_line(trial, study)}{left}", soft_wrap=True)
 
 
 def _line(trial: "Trial", study: "Study") -> str:
@@ -288,6 +288,6 @@ def _show_results(study: "Study") -> None:
     console.print(
         "held-out bags that picked the best of many flatter it: new bags, or test labels, will say less", style="dim"
     )
-    console.print(f"the classifier of the best trial: {best.run.path}", markup=False, soft_wrap=True)
+    console.print(f"the classifier of the best trial: {best.run.path}", soft_wrap=True)
     command = f"llp train --config {shlex.quote(str(study.best_file))}"
-    console.print(f"train by its settings again: {command}", markup=False, soft_wrap=True)
+    console.print(f"train by its settings again: {command}", soft_wrap=True)

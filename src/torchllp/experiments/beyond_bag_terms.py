@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from matplotlib.figure import Figure
+
 from torchllp.experiments.figures import curves_figure
 from torchllp.experiments.results import Results
 from torchllp.experiments.scales import Scale
@@ -32,7 +34,7 @@ def cells(scale: Scale) -> Iterator[Cell]:
             yield scale.cell(dataset, method, bag_size, seed, row=row, options=options)
 
 
-def draw(results: Results):
+def draw(results: Results) -> Figure:
     return curves_figure(
         results,
         METRICS,

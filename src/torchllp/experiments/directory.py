@@ -11,7 +11,7 @@ from typing import IO
 
 from torchllp.config import Config
 from torchllp.errors import LLPError
-from torchllp.experiments.suite import Cell, Suite
+from torchllp.experiments.suite import Cell
 from torchllp.files import write_atomically
 from torchllp.run import Run
 
@@ -46,9 +46,9 @@ class SuiteDirectory:
     def run(self, name: str) -> Run:
         return Run(self.path / name)
 
-    def results(self, suite: Suite) -> Path:
+    def results(self, name: str) -> Path:
         """Directory of what a suite has shown."""
-        return self.path / suite.name
+        return self.path / name
 
     def failure_file(self, cell: Cell) -> Path:
         return self.path / f"{cell.name}.failed"
@@ -113,9 +113,9 @@ class SuiteDirectory:
             return not _can_lock(file, fcntl.LOCK_SH)
 
     @contextmanager
-    def alone_with(self, suite: Suite) -> Iterator[None]:
-        """Wait until nobody else writes the results of a suite."""
-        with self._lock_file(suite.name) as file:
+    def alone_with(self, results: str) -> Iterator[None]:
+        """Wait until nobody else writes these results of a suite."""
+        with self._lock_file(results) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

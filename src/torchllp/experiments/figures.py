@@ -13,10 +13,9 @@ from torchllp.experiments.results import Results
 from torchllp.experiments.suite import Cell
 from torchllp.report.figure import plain
 from torchllp.report.findings import Findings
-from torchllp.report.tsne import Map
+from torchllp.report.tsne import MOST_DOTS, Map
 from torchllp.report.tsne import tsne_figure as draw_maps
 
-MOST_DOTS = 2000
 DODGE = 0.03
 
 
@@ -49,6 +48,7 @@ def accuracy_figure(results: Results) -> Figure:
                 heights = [np.nan if value is None else value for value in printed]
                 axes.plot(places, heights, color=colour, linestyle="--", linewidth=1, alpha=0.5)
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        axes.set_xlim(-0.5, len(sizes) - 0.5)
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, -2), min(high, 102))  # a deviation may reach beyond what can be
         axes.set_title(dataset)

@@ -6,6 +6,8 @@ without its weights.
 
 from collections.abc import Iterator
 
+from matplotlib.figure import Figure
+
 from torchllp.experiments.figures import curves_figure
 from torchllp.experiments.paper_table2 import ROWS
 from torchllp.experiments.results import Results
@@ -27,7 +29,7 @@ def cells(scale: Scale) -> Iterator[Cell]:
         yield scale.cell(dataset, "ahil", bag_size, seed, row="no weights", options=options, recipe=recipe)
 
 
-def draw(results: Results):
+def draw(results: Results) -> Figure:
     return curves_figure(results, METRICS)
 
 

@@ -1,6 +1,5 @@
 """How far a suite is, and how long the rest may take: from what its runs have written, whoever trains them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -13,12 +12,14 @@ from torchllp.experiments.suite import Cell
 class Overview:
     standings: dict[str, Standing]
     """By the cell's name."""
-    seconds_left: float | None
-    """Of one worker; None before the first epoch."""
+    rests: list[float] | None
+    """Seconds that each run which has not come to its end may still take; None before the first epoch."""
 
-    @property
-    def counts(self) -> Counter[State]:
-        return Counter(standing.state for standing in self.standings.values())
+    def seconds_left(self, num_workers: int = 1) -> float | None:
+        """Until all have come to their end: no sooner than the longest, and at best shared evenly."""
+        if not self.rests:
+            return None
+        return max(*self.rests, sum(self.rests) / num_workers)
 
 
 class SuiteProgress:
@@ -35,9 +36,9 @@ class SuiteProgress:
             if standing.state in (State.FINISHED, State.FAILED):
                 self._ended[cell.name] = standing
             standings[cell.name] = standing
-        return Overview(standings, self._seconds_left(standings))
+        return Overview(standings, self._rests(standings))
 
-    def _seconds_left(self, standings: dict[str, Standing]) -> float | None:
+    def _rests(self, standings: dict[str, Standing]) -> list[float] | None:
         """By what an epoch has taken in runs of the same data set and method, else in all."""
         known: dict[tuple[str, str], list[float]] = {}
         for cell in self.cells:
@@ -47,13 +48,13 @@ class SuiteProgress:
         if not known:
             return None
         of_all = mean(seconds for times in known.values() for seconds in times)
-        left = 0.0
+        rests = []
         for cell in self.cells:
             standing = standings[cell.name]
             if standing.state not in (State.FINISHED, State.FAILED):
                 times = known.get(_kind(cell), [of_all])
-                left += (cell.config.recipe.epochs - standing.epochs_done) * mean(times)
-        return left
+                rests.append((cell.config.recipe.epochs - standing.epochs_done) * mean(times))
+        return rests
 
 
 def _kind(cell: Cell) -> tuple[str, str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+SOURCE = "Tables 1 and 2 of L2P-AHIL (Ma et al., CVPR 2025)"
+
 
 @dataclass(frozen=True)
 class Published:
@@ -23,7 +25,7 @@ def _all() -> dict[tuple[str, str, str, str], Published]:
             float(line["deviation"]) if line["deviation"] else None,
             line["note"],
         )
-        for line in csv.DictReader(text.splitlines())
+        for line in csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     }
 
 

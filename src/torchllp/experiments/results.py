@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from torchllp.experiments.directory import SuiteDirectory
-from torchllp.experiments.published import Published, published
+from torchllp.experiments.published import SOURCE, Published, published
 from torchllp.experiments.suite import Cell, Suite
 from torchllp.files import write_atomically
 from torchllp.report.tables import EPOCHS, spread
 from torchllp.run import Run, read_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -130,13 +133,17 @@ class Results:
         """The table, with what its words mean."""
         heads, lines = self.table()
         rule = "|" + "".join("---|" if head in ("data", "row") else "---:|" for head in heads)
-        table = [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]
+        table = [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(_escaped, line))} |" for line in lines)]
+        made = [f"- {name}: {f'`{fact}`' if name == 'command' else fact}" for name, fact in self.facts()]
+        return "\n".join([f"# {self.suite.title}", "", *table, "", *self.notes(), "", *made, ""])
+
+    def notes(self) -> list[str]:
+        """What the words of the table mean."""
         notes = ["Accuracy on test instances in percent, mean ± deviation over n seeds."]
         notes.append("oracle epoch: the best by test labels, which nobody has in practice.")
-        if "published" in heads:
-            notes.append("published: as printed in the paper, whose networks and budget are those of scale full.")
-        made = [f"- {name}: {f'`{fact}`' if name == 'command' else fact}" for name, fact in self.facts()]
-        return "\n".join([f"# {self.suite.title}", "", *table, "", *notes, "", *made, ""])
+        if any(group.published for group in self.groups):
+            notes.append(f"published: as printed in {SOURCE}, whose networks and budget are those of scale full.")
+        return notes
 
     def facts(self) -> list[tuple[str, str]]:
         """How it was made: the command, the seeds, and all versions and machines that had a part in it."""
@@ -154,9 +161,8 @@ class Results:
             facts += [(name, ", ".join(known))] if known else []
         return facts
 
-    def write(self) -> Path:
-        """Write ``results.csv`` (a row a run), ``epochs.parquet`` (a row an epoch), ``table.md``; their directory."""
-        folder = self.directory.results(self.suite)
+    def write(self, folder: Path) -> None:
+        """Write ``results.csv`` (a row a run), ``epochs.parquet`` (a row an epoch) and ``table.md``."""
         folder.mkdir(parents=True, exist_ok=True)
         text = io.StringIO()
         table = csv.DictWriter(text, self.rows[0].keys(), lineterminator="\n")
@@ -165,7 +171,10 @@ class Results:
         write_atomically(folder / "results.csv", text.getvalue().encode())
         write_atomically(folder / "epochs.parquet", _parquet(self._epochs()))
         write_atomically(folder / "table.md", self.markdown().encode())
-        return folder
+
+    def figure(self) -> "Figure | None":
+        """What the suite draws of them, if it does."""
+        return None if self.suite.draw is None else self.suite.draw(self)
 
     def _epochs(self) -> list[dict[str, Any]]:
         return [{"run": cell.name} | row for cell in self.cells for row in self.run(cell).metrics()]
@@ -178,6 +187,10 @@ def _printed(value: Published | None) -> str:
         return f"- ({value.note})"
     printed = f"{value.accuracy:.2f}" + ("" if value.deviation is None else f" ± {value.deviation:.2f}")
     return f"{printed} ({value.note})" if value.note else printed
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchllp.config import Config
+from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +26,9 @@ class Cell:
     config: Config
     after: str | None = None
     """Name of the cell whose run has its first weights."""
+
+    def __post_init__(self) -> None:
+        _check_name("run", self.name)
 
     @property
     def dataset(self) -> str:
@@ -53,6 +57,12 @@ def name_of(*words: object, **settings: object) -> str:
     return re.sub(r"[^\w.=+-]", "_", "-".join(parts))
 
 
+def _check_name(what: str, name: str) -> None:
+    """Raise unless it can be the name of a directory."""
+    if name != name_of(name) or not name.strip("."):
+        raise LLPError(f"{name!r} is no name for a {what}: take letters, digits and any of _.=+-")
+
+
 @dataclass(frozen=True)
 class Suite:
     """A list of runs that together show something; ``SUITE`` of a file that `llp suite` is given is one."""
@@ -62,7 +72,10 @@ class Suite:
     """What is shown, in one line."""
     cells: Callable[["Scale"], Iterable[Cell]]
     """The runs at a scale; what others start from comes first."""
-    draw: "Callable[[Results], Figure] | None" = field(default=None)
+    draw: "Callable[[Results], Figure] | None" = None
     """The figure of what has come out."""
     table: str | None = None
     """Which table of ``published.csv`` it stands beside."""
+
+    def __post_init__(self) -> None:
+        _check_name("suite", self.name)

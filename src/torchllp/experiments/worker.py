@@ -28,9 +28,9 @@ def work(
     ``observer`` is that of all runs, ``tell`` is called when one has come to its end, finished or failed.
     """
     by_name = {cell.name: cell for cell in cells}
-    waits = True
-    while waits:
-        waits, has_trained = False, False
+    waits = has_trained = True
+    while waits or has_trained:  # meanwhile another worker may have been killed, and have left something
+        waits = has_trained = False
         for cell in cells:
             if directory.standing(cell).state in (State.FINISHED, State.FAILED):
                 continue

@@ -9,25 +9,40 @@ from typing import Any
 
 from torchllp.errors import LLPError
 from torchllp.methods import METHODS
-from torchllp.run import Run
+from torchllp.run import Run, read_json
 
 NOT_SETTINGS = ("seed", "compute", "method", "model", "data.dataset", "data.data_dir", "data.download", "data.bag_size")
 """What makes no difference to what is compared, or is shown apart."""
+SUITE_FILE = "suite.json"
+"""In a directory of a suite's results: what was asked for, and the names of the runs, which are beside it."""
 RUNS_BEFORE = ("init_from", "data.bags_from")
 """Settings that name another run, which is another one for each seed."""
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """The finished runs at these paths; a directory that is no run stands for all finished runs below it."""
+    """The finished runs at these paths.
+
+    The directory of a suite's results stands for the suite's runs; another that is no run, for all finished ones below.
+    """
     runs: dict[Path, Run] = {}
     for path in paths:
-        found = [Run(path)] if Run(path).config_file.is_file() else _below(path)
+        if Run(path).config_file.is_file():
+            found = [Run(path)]
+        elif (path / SUITE_FILE).is_file():
+            found = [Run(runs_beside(path) / name) for name in read_json(path / SUITE_FILE)["runs"]]
+        else:
+            found = _below(path)
         if not found:
             raise LLPError(f"{path}: neither a run nor a directory with finished runs")
         for run in found:
             _ = run.summary  # raises unless it is finished
             runs.setdefault(run.path.resolve(), run)
     return list(runs.values())
+
+
+def runs_beside(results: Path) -> Path:
+    """The directory of the runs that a directory of a suite's results is of."""
+    return (results if results.name else results.absolute()).parent
 
 
 def _below(path: Path) -> list[Run]:

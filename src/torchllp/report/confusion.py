@@ -38,7 +38,7 @@ def confusion_figure(confusion: np.ndarray | Tensor, class_names: Sequence[str],
     is_upright = name_length > cell
     side = cell * num_classes
     size = (side + name_length + 2.0, side + (name_length if is_upright else character) + 1.2)
-    figure = Figure(figsize=size, layout="constrained", dpi=120)
+    figure = Figure(figsize=size, layout="compressed", dpi=120)
     axes = figure.subplots()
     axes.set_facecolor("lightgrey")
     # The root makes mistakes of a few percent visible, above all where there are too many classes for numbers.

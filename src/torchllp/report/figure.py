@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,14 @@ SAME_EVERY_TIME = {"svg.hashsalt": "torchllp"}
 NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
-def check_figure(path: Path) -> None:
-    """Raise if a picture cannot be written to this path, before anything is computed for it."""
+def check_figure(path: Path, also: Iterable[str] = ()) -> None:
+    """Raise if a picture cannot be written to this path, before anything is computed for it.
+
+    ``also`` are the endings of files that it could be written to in words.
+    """
     if path.suffix.lower().removeprefix(".") not in FORMATS:
-        raise LLPError(f"{path}: pictures are written to .png, .svg or .pdf files")
+        *endings, last = [*(f".{ending}" for ending in FORMATS), *also]
+        raise LLPError(f"{path}: pictures are written to {', '.join(endings)} or {last} files")
     if not path.parent.is_dir():
         raise LLPError(f"{path}: there is no such directory")
 

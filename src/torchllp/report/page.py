@@ -1,6 +1,5 @@
 """An HTML page that needs nothing but itself: sections of text, tables, drawings and pictures."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,7 @@ from matplotlib.figure import Figure
 
 from torchllp.errors import LLPError
 from torchllp.report.figure import as_svg
-
-NUMBER = r"-|-?[\d.,]+(e[+-]\d+)?( ± [\d.]+)?( %)?"
+from torchllp.report.numbers import are_numbers
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Table:
     @cached_property
     def is_number(self) -> list[bool]:
         """Of each column."""
-        return [all(re.fullmatch(NUMBER, row[i]) for row in self.rows) for i in range(len(self.head))]
+        return [are_numbers(row[i] for row in self.rows) for i in range(len(self.head))]
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ class Drawings:
     figures: Sequence[tuple[str, Figure]]
 
     @cached_property
-    def drawn(self) -> list[tuple[str, str]]:
-        """The words and the SVG of each; matplotlib has escaped what is in it."""
-        return [(words, as_svg(figure)) for words, figure in self.figures]
+    def drawn(self) -> list[tuple[str, str, float]]:
+        """The words, the SVG and the width in inches of each; matplotlib has escaped what is in it."""
+        return [(words, as_svg(figure), figure.get_figwidth()) for words, figure in self.figures]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from sklearn.metrics import silhouette_score
 from torchllp.errors import LLPError
 from torchllp.report.figure import colours, plain, short
 
+MOST_DOTS = 2000
+"""Instances of a panel, unless told."""
 PERPLEXITY = 30
 MOST_NAMES = 20
 
