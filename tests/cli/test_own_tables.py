@@ -234,3 +234,19 @@ def test_a_method_for_images_says_so_of_a_table(work: Work, tmp_path: Path) -> N
     result = here("train", *flags, "--method", "contrast", "--run", tmp_path / "run", cwd=work.path)
     assert result.returncode == 0, result.stderr
     assert "contrast is made for images, and has failed on tables: try dllp or ahil" in result.stdout
+
+
+def test_classes_may_have_brackets_in_their_names(tmp_path: Path) -> None:
+    """Which are no markup of the table that is shown."""
+    names = {"good": "[/u] good", "bad": "[b]bad"}
+    rows = {**ROWS, "y": np.array([names[str(name)] for name in ROWS["y"]])}
+    bags = {names.get(column, column): values for column, values in BAGS.items()}
+    tables = ["--instances", write(tmp_path / "rows.csv", rows), "--bags", write(tmp_path / "bags.csv", bags)]
+    flags = [*tables, "--bag-column", "bag", *OURS]
+    checked = here("check", *flags)
+    assert checked.returncode == 0, checked.stderr
+    trained = here("train", *flags, "--run", tmp_path / "[run]", *SHORT)
+    assert trained.returncode == 0 and f"{tmp_path}/[run]" in trained.stdout
+    evaluated = here("evaluate", tmp_path / "[run]")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert all(name in evaluated.stdout for name in names.values())

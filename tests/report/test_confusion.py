@@ -15,7 +15,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, counts: np.ndarray | torch.Tensor, na
     figures: list[Figure] = []
     monkeypatch.setattr(report, "save_figure", lambda figure, path: figures.append(figure))
     report.save_confusion(Path("unused.png"), counts, names, title="Test instances")
-    figures[0].canvas.draw()
+    figures[0].draw_without_rendering()
     return figures[0].axes[0]
 
 
@@ -56,6 +56,15 @@ def test_long_names_keep_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = [label.get_text() for label in axes.get_xticklabels()]
     assert first != second
     assert len(first) == LONGEST_NAME
+
+
+@pytest.mark.parametrize("longest", range(1, LONGEST_NAME, 3))
+def test_the_names_of_both_axes_are_inside_the_picture(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = drawn(monkeypatch, np.eye(10, dtype=int) * 1000, ["x" * longest, *"abcdefghi"])
+    picture = axes.get_figure().bbox
+    for label in (axes.yaxis.label, axes.xaxis.label, axes.title):
+        box = label.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= picture.x1 and 0 <= box.y0 < box.y1 <= picture.y1
 
 
 def test_names_and_counts_must_agree(tmp_path: Path) -> None:
