@@ -19,6 +19,7 @@ from reference.bag_terms import dual_entropy_weights, rows_of_bags, softmax
 from reference.methods import likeliest
 from torchllp import Run, load_dataset
 from torchllp.bags import Bags
+from torchllp.experiments.generated import write_generated
 from torchllp.predictor import Predictor
 from torchllp.supervision import load_supervision
 
@@ -241,3 +242,15 @@ def test_a_phone_has_nothing_to_scroll_sideways(digit_runs: Path, nasty: Path, t
     widths = {name: int(width) for name, width in re.findall(r" (\w+)=(\d+);", shown)}
     assert widths.keys() == {*names}
     assert max(widths.values()) <= 390, widths
+
+
+def test_files_of_a_data_set_that_were_moved(tmp_path: Path) -> None:
+    write_generated("fashion-mnist", tmp_path / "before")
+    named = ["--dataset", "fashion-mnist", "--data-dir", "before", "--bag-size", "8"]
+    assert here("train", *named, "--model", "linear", "--epochs", "1", "--run", "run", cwd=tmp_path).returncode == 0
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert here("report", "run", cwd=tmp_path).returncode == 1
+    for command in (["report", "run", "-o", "page.html"], ["plot", "confusion", "run", "-o", "confusion.svg"]):
+        result = here(*command, "--data-dir", "after", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / command[-1]).is_file()

@@ -1,5 +1,7 @@
 """`llp plot`."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,8 +15,8 @@ from torchllp.errors import LLPError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from torchllp.data.image_cache import Progress
     from torchllp.report.comparison import Group
+    from torchllp.report.findings import Findings
     from torchllp.run import Run
 
 Kind = Literal["curves", "confusion", "reliability", "proportions", "tsne", "table"]
@@ -28,6 +30,7 @@ def plot(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     num_instances: PositiveInt | None = None,
+    data_dir: Path | None = None,
 ) -> None:
     """Draw one figure of runs for a paper: the figures of their report, and two more.
 
@@ -44,11 +47,14 @@ def plot(
         File to write: .svg, .pdf or .png; a table also as .csv, .md or .tex.
     num_instances
         Test instances in each panel of tsne, at most. [default: 2000]
+    data_dir
+        Directory of the data sets' files, if not where the runs had them.
     """
     from torchllp.cli.progress import show_progress
     from torchllp.files import write_atomically
     from torchllp.report.comparison import find_runs
     from torchllp.report.figure import check_figure, save_figure
+    from torchllp.report.findings import Findings
     from torchllp.report.tables import TEXTS
     from torchllp.report.tsne import MOST_DOTS
 
@@ -64,14 +70,14 @@ def plot(
         write_atomically(output, text(_groups(found)).encode())
         return
     with show_progress(aside) as observer:
-        figure = _figure(kind, found, num_instances or MOST_DOTS, observer.on_images)
+        findings_of = partial(Findings, data_dir=data_dir, progress=observer.on_images)
+        figure = _figure(kind, found, num_instances or MOST_DOTS, findings_of)
     save_figure(figure, output, for_print=True)
 
 
-def _figure(kind: Kind, runs: "list[Run]", num_instances: int, progress: "Progress") -> "Figure":
+def _figure(kind: Kind, runs: "list[Run]", num_instances: int, findings_of: "Callable[[Run], Findings]") -> "Figure":
     from torchllp.report.confusion import confusion_figure
     from torchllp.report.curves import curves_figure, run_panels
-    from torchllp.report.findings import Findings
     from torchllp.report.proportions import proportions_figure
     from torchllp.report.reliability import reliability_figure
     from torchllp.report.several_runs import overlaid
@@ -89,8 +95,8 @@ def _figure(kind: Kind, runs: "list[Run]", num_instances: int, progress: "Progre
             raise LLPError("these runs have neither held-out bags nor labels, so there are no curves to compare")
         return curves_figure(panels)
     if kind == "tsne":
-        return _tsne(runs, num_instances, progress)
-    findings = Findings(first, progress=progress)
+        return _tsne([findings_of(run) for run in runs], num_instances)
+    findings = findings_of(first)
     if kind == "proportions":
         return proportions_figure(findings.proportions, findings.class_names)
     if findings.confusion is None:
@@ -109,13 +115,11 @@ def _groups(runs: "list[Run]") -> "list[Group]":
     return groups
 
 
-def _tsne(runs: "list[Run]", num_instances: int, progress: "Progress") -> "Figure":
+def _tsne(findings: "list[Findings]", num_instances: int) -> "Figure":
     from torchllp.report.comparison import names_of_runs
-    from torchllp.report.findings import Findings
     from torchllp.report.tsne import Map, tsne_figure
 
-    findings = [Findings(run, progress=progress) for run in runs]
-    class_names = findings[0].class_names
+    runs, class_names = [one.run for one in findings], findings[0].class_names
     for one in findings:
         if one.class_names != class_names:
             raise LLPError(f"{one.run.path}: has other classes than {runs[0].path}, and colours stand for classes")

@@ -15,6 +15,7 @@ def report(
     /,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    data_dir: Path | None = None,
 ) -> None:
     """Write what runs did as one HTML page that needs no network: of one run everything, of several their comparison.
 
@@ -25,6 +26,8 @@ def report(
         run stands for all finished runs below it.
     output
         HTML file to write. Default: report.html in the directory, if one is given, else in the current one.
+    data_dir
+        Directory of the data sets' files, if not where the runs had them.
     """
     from torchllp.cli.progress import show_progress
     from torchllp.report.comparison import SUITE_FILE, find_runs
@@ -44,5 +47,5 @@ def report(
         write_suite_page(path, results, results.figure())
     else:
         with show_progress(aside) as observer:
-            write_report(path, found, progress=observer.on_images)
+            write_report(path, found, data_dir=data_dir, progress=observer.on_images)
     console.print(f"report: {path}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -65,11 +66,15 @@ class InBags:
 class Findings:
     """A finished run's classifier with the run's data; predictions are made when they are asked for."""
 
-    def __init__(self, run: Run, *, device: str = "auto", progress: Progress | None = None) -> None:
-        """``progress`` is told of images decoded."""
+    def __init__(
+        self, run: Run, *, data_dir: Path | None = None, device: str = "auto", progress: Progress | None = None
+    ) -> None:
+        """``data_dir`` is where the files of a named data set are now; ``progress`` is told of images decoded."""
         self.run = run
         self.predictor = Predictor(run, device=device, progress=progress)
-        self.data, self.bags, self.train_bags, self.held_out = load_supervision(run.config, bags_of(run), progress)
+        self.data, self.bags, self.train_bags, self.held_out = load_supervision(
+            run.config_with(data_dir), bags_of(run), progress
+        )
         check_inputs(run, self.data)
 
     @property

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -34,11 +35,16 @@ def title_of(run: Run) -> str:
     return f"{named(summary['method'])} on {summary['dataset']}{bags}"
 
 
-def run_sections(run: Run, *, device: str = "auto", progress: Progress | None = None) -> list[Section]:
-    """The report of a run; one that was pre-trained has a short one. ``progress`` is told of images decoded."""
+def run_sections(
+    run: Run, *, data_dir: Path | None = None, device: str = "auto", progress: Progress | None = None
+) -> list[Section]:
+    """The report of a run; one that was pre-trained has a short one.
+
+    ``data_dir`` is where the files of a named data set are now; ``progress`` is told of images decoded.
+    """
     if not learns_classes(run):
         return [_pretraining(run), _curves(run), _origin(run)]
-    findings = Findings(run, device=device, progress=progress)
+    findings = Findings(run, data_dir=data_dir, device=device, progress=progress)
     sections = [_summary(findings), _curves(run)]
     if findings.tested is not None and findings.confusion is not None:
         sections += [_confusion(findings, findings.tested, findings.confusion), _reliability(findings)]

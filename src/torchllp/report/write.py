@@ -11,13 +11,22 @@ from torchllp.report.several_runs import comparison_sections
 from torchllp.run import Run
 
 
-def write_report(path: Path, runs: Sequence[Run], *, device: str = "auto", progress: Progress | None = None) -> None:
+def write_report(
+    path: Path,
+    runs: Sequence[Run],
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> None:
     """Write the page of finished runs, whole or not at all: of one run everything, of several their comparison.
 
-    Predictions are made on ``device``; ``progress`` is told of images decoded.
+    Predictions are made on ``device``; ``data_dir`` is where the files of a named data set are now; ``progress`` is
+    told of images decoded.
     """
     if len(runs) == 1:
-        write_page(path, title_of(runs[0]), run_sections(runs[0], device=device, progress=progress))
+        sections = run_sections(runs[0], data_dir=data_dir, device=device, progress=progress)
+        write_page(path, title_of(runs[0]), sections)
     else:
         write_page(path, f"{len(runs)} runs", comparison_sections(runs))
 
