@@ -226,12 +226,26 @@ def test_a_page_that_fails_is_said_and_leaves_the_run_finished(tmp_path: Path, m
     assert again.returncode == 0 and again.stdout.endswith("report: run/report.html\n")
 
 
+WIDE_SUITE = """
+from torchllp.experiments.paper_weights import draw
+from torchllp.experiments.suite import Suite
+
+def cells(scale):
+    yield scale.cell("digits", "ahil", 64, 0, recipe={"epochs": 1}).over({"model": {"name": "linear"}})
+
+SUITE = Suite("mine", "A figure of two panels", cells, draw)
+"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to look at pages with")
 def test_a_phone_has_nothing_to_scroll_sideways(digit_runs: Path, nasty: Path, tmp_path: Path) -> None:
     assert here("report", digit_runs / "ahil", nasty / "run", "-o", tmp_path / "both.html").returncode == 0
     shutil.copy(digit_runs / "ahil" / "report.html", tmp_path / "images.html")
     shutil.copy(nasty / "run" / "report.html", tmp_path / "table.html")
-    names = ["images", "table", "both"]
+    (tmp_path / "mine.py").write_text(WIDE_SUITE)
+    assert here("suite", "mine.py", "--scale", "quick", cwd=tmp_path).returncode == 0
+    shutil.copy(tmp_path / "runs" / "quick" / "mine" / "report.html", tmp_path / "suite.html")
+    names = ["images", "table", "both", "suite"]
     frames = "".join(f'<iframe id="{name}" src="{name}.html" width="390" height="800"></iframe>' for name in names)
     script = "onload = () => { for (const f of document.querySelectorAll('iframe')) document.body.append("
     script += "` ${f.id}=${f.contentDocument.documentElement.scrollWidth};`) }"
