@@ -124,7 +124,7 @@ def test_every_method_has_a_page() -> None:
 
 
 RESULTS = ROOT / "benchmarks" / "results"
-OTHERS = ("overlap", "from_dllp", "few_bags")
+OTHERS = ("overlap", "from_dllp", "few_bags", "few_bags_wide")
 TABLES = [*sorted(RESULTS.rglob("table.md")), *(RESULTS / f"{name}.md" for name in OTHERS)]
 
 

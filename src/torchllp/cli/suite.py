@@ -118,10 +118,8 @@ def suite(
         if on is None and jobs == 1:
             _work(cells, directory, board)
         else:
-            file = str(Path(name).absolute()) if name.endswith(".py") else name
-            places = {"--data-dir": data_dir and data_dir.absolute(), "--runs": directory.path.absolute()}
-            command = ["suite", file, "--worker", *plan.flags]
-            command += [str(word) for pair in places.items() if pair[1] is not None for word in pair]
+            command = ["suite", plan.absolute_name, "--worker", *plan.flags, "--runs", str(directory.path.absolute())]
+            command += ["--data-dir", str(data_dir.absolute())] if data_dir else []
             try:
                 _launch(command, jobs, on or "local", sbatch, directory, board)
             except LLPError as error:  # a job was killed, say: what is finished has its table all the same

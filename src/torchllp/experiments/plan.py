@@ -37,6 +37,11 @@ class Plan:
     def suite(self) -> Suite:
         return _read(Path(self.name)) if self.name.endswith(".py") else SUITES.load(self.name)
 
+    @property
+    def absolute_name(self) -> str:
+        """The name as it is to be said in any directory."""
+        return str(Path(self.name).absolute()) if self.name.endswith(".py") else self.name
+
     def cells(self, data_dir: Path | None = None) -> list[Cell]:
         """The runs with all of the words in their name, and what they start from; the files are in ``data_dir``."""
         layer: dict[str, Any] = {
@@ -73,8 +78,7 @@ class Plan:
 
     def write(self, folder: Path, runs: Sequence[str]) -> None:
         """Write down in a directory of results what was asked for, and which runs they are of."""
-        name = str(Path(self.name).absolute()) if self.name.endswith(".py") else self.name
-        content = {"format_version": FORMAT_VERSION} | asdict(self) | {"name": name, "runs": list(runs)}
+        content = {"format_version": FORMAT_VERSION} | asdict(self) | {"name": self.absolute_name, "runs": list(runs)}
         write_atomically(folder / SUITE_FILE, (json.dumps(content, indent=1) + "\n").encode())
 
 
