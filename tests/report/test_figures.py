@@ -131,3 +131,11 @@ def test_classes_that_lie_apart_have_a_large_silhouette() -> None:
     assert apart.silhouette > 0.8 > 0.2 > mixed.silhouette
     with pytest.raises(LLPError, match="at least 5 instances, not 4"):
         Map.of(features[:4], labels[:4])
+
+
+@pytest.mark.parametrize("name", ["a", "a class with a name that is far too long for its place"])
+def test_long_names_of_classes_leave_the_panels_their_room(name: str) -> None:
+    shares = np.full((4, 2), 0.5)
+    figure = proportions_figure({"training bags": (shares, shares)}, [name, "b"])
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().width / figure.dpi > 2.5

@@ -10,6 +10,8 @@ from torchllp.report.figure import colours, plain, short
 
 Shares = tuple[np.ndarray, np.ndarray]
 """Given and predicted shares of bags, ``[B, C]`` each; NaN for one that was not given."""
+LETTER = 0.07
+"""Inches of a letter of the legend, roughly."""
 MOST_COLOURS = 10
 MOST_DOTS = 20_000
 MOST_VECTOR_DOTS = 1_000
@@ -28,9 +30,11 @@ def proportions_figure(
 
     ``reach`` is the end of the axes, if figures are to be compared.
     """
-    figure = Figure(figsize=(4.4 * len(panels), 3.9), layout="constrained", dpi=120)
-    largest = reach or largest_share(panels)
     has_colours = len(class_names) <= MOST_COLOURS
+    names = [plain(short(name)) for name in class_names]
+    legend = LETTER * max(map(len, names)) if has_colours else 0.0
+    figure = Figure(figsize=(4.4 * len(panels) + legend, 3.9), layout="constrained", dpi=120)
+    largest = reach or largest_share(panels)
     every = figure.subplots(1, len(panels), squeeze=False).flat
     for axes, (name, (given, predicted)) in zip(every, panels.items(), strict=True):
         error = np.nanmean(np.abs(given - predicted))
@@ -51,8 +55,8 @@ def proportions_figure(
         axes.grid(alpha=0.3)
     if has_colours:
         dots = [
-            every[0].plot([], [], "o", color=colour, label=plain(short(name)))[0]
-            for colour, name in zip(colours(len(class_names)), class_names, strict=True)
+            every[0].plot([], [], "o", color=colour, label=name)[0]
+            for colour, name in zip(colours(len(class_names)), names, strict=True)
         ]
         figure.legend(handles=dots, loc="outside right center", title="class", fontsize="small", title_fontsize="small")
     return figure
