@@ -13,6 +13,7 @@ import pytest
 
 import fake_slurm
 from commands import Result, here
+from processes import processes_of
 from torchllp.experiments import SUITES
 from torchllp.run import Run
 
@@ -155,9 +156,11 @@ def test_workers_that_are_killed(num_killed: int, tmp_path: Path) -> None:
     while not all(Run(tmp_path / "runs/quick" / name).metrics_file.is_file() for name in names):
         assert process.poll() is None
         time.sleep(0.02)
-    workers = subprocess.run(["pgrep", "-f", "--", f"--worker.*{tmp_path}"], capture_output=True, text=True).stdout
-    for worker in workers.split()[:num_killed]:
-        os.kill(int(worker), signal.SIGKILL)
+    started = processes_of(tmp_path / "runs")
+    workers = [pid for pid in started if b"--worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(workers) == 2
+    for worker in workers[:num_killed]:
+        os.kill(worker, signal.SIGKILL)
     told, said = process.communicate()
     if num_killed == 1:
         assert process.returncode == 0 and "1 of 2 jobs failed" in told and "all runs are finished" in told
