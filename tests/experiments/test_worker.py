@@ -1,5 +1,8 @@
 """Workers that share a directory: each run is trained once, failures are kept, and what was stopped goes on."""
 
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +103,63 @@ def test_a_crash_is_written_down_with_its_traceback(tmp_path: Path) -> None:
     trained([cell()], directory, Broken())
     assert directory.why_failed(cell()) == "ZeroDivisionError: nothing to divide by"
     assert "Traceback" in directory.failure_file(cell()).read_text()
+
+
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+from torchllp.engine.train import Observer
+from torchllp.experiments.directory import SuiteDirectory
+from torchllp.experiments.scales import SCALES
+from torchllp.experiments.worker import work
+
+class Killer(Observer):
+    def on_step(self, epoch, step, num_steps):
+        if epoch == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+cell = SCALES["quick"].cell("digits", "dllp", 64, 0, recipe={"epochs": 2}).over({"model": {"name": "linear"}})
+work([cell], SuiteDirectory(Path(sys.argv[1])), observer=Killer(), tell=lambda: None)
+"""
+
+
+def be_killed(folder: Path, epoch: int) -> None:
+    """A worker at the first cell, in this epoch, by a real SIGKILL."""
+    process = subprocess.run([sys.executable, "-c", DEADLY, str(folder), str(epoch)])
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_run_that_kills_whoever_trains_it_has_failed(tmp_path: Path) -> None:
+    cells, directory = [cell(seed=0), cell(seed=1)], SuiteDirectory(tmp_path)
+    for _ in range(2):
+        be_killed(tmp_path, epoch=0)
+    assert trained(cells, directory) == [each.name for each in cells]
+    assert states(cells, directory) == [State.FAILED, State.FINISHED]
+    assert directory.why_failed(cells[0]) == "whoever trains it is killed, for lack of memory perhaps"
+    directory.forget_failures(cells)
+    assert trained(cells, directory) == [cells[0].name]
+    assert states(cells, directory) == [State.FINISHED] * 2
+
+
+def test_a_run_that_gets_on_between_kills_has_not_failed(tmp_path: Path) -> None:
+    cells, directory = [cell()], SuiteDirectory(tmp_path)
+    be_killed(tmp_path, epoch=0)
+    be_killed(tmp_path, epoch=1)
+    assert trained(cells, directory) == [cells[0].name]
+    assert states(cells, directory) == [State.FINISHED]
+
+
+def test_stopping_a_run_again_and_again_is_no_failure(tmp_path: Path) -> None:
+    class StopAtOnce(Observer):
+        def on_step(self, epoch: int, step: int, num_steps: int) -> None:
+            raise Stop
+
+    cells, directory = [cell()], SuiteDirectory(tmp_path)
+    for _ in range(3):
+        with pytest.raises(Stop):
+            trained(cells, directory, StopAtOnce())
+    assert trained(cells, directory) == [cells[0].name]
+    assert states(cells, directory) == [State.FINISHED]
 
 
 def test_a_run_waits_for_the_features_that_it_starts_from(tmp_path: Path) -> None:

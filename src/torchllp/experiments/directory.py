@@ -17,6 +17,8 @@ from torchllp.run import Run
 
 TRIES, PAUSE = 5, 0.02
 """Seconds between tries to claim a cell: somebody who only looks at it holds it for less."""
+MOST_KILLS = 2
+"""After so many without an epoch in between a run is the cause, for lack of memory say, and not the machine."""
 
 
 class State(StrEnum):
@@ -76,6 +78,7 @@ class SuiteDirectory:
     def forget_failures(self, cells: Sequence[Cell]) -> None:
         for cell in cells:
             self.failure_file(cell).unlink(missing_ok=True)
+            self._begun_file(cell).unlink(missing_ok=True)
 
     def mark_failed(self, cell: Cell, why: str) -> None:
         write_atomically(self.failure_file(cell), (why.rstrip() + "\n").encode())
@@ -83,6 +86,27 @@ class SuiteDirectory:
     def why_failed(self, cell: Cell) -> str:
         """Its last line, which says it in one sentence."""
         return self.failure_file(cell).read_text().splitlines()[-1]
+
+    def is_deadly(self, cell: Cell) -> bool:
+        """Whether those at work on the cell were killed again and again, always in the same epoch."""
+        begun = self._begun_file(cell)
+        notes = begun.read_text().split() if begun.is_file() else []
+        return notes.count(str(self.standing(cell).epochs_done)) >= MOST_KILLS
+
+    @contextmanager
+    def survived(self, cell: Cell) -> Iterator[None]:
+        """Note where work on the cell begins, and strike it out at any end but that of a process that is killed."""
+        begun = self._begun_file(cell)
+        begun.parent.mkdir(parents=True, exist_ok=True)
+        with open(begun, "a") as file:
+            file.write(f"{self.standing(cell).epochs_done}\n")
+        try:
+            yield
+        finally:
+            begun.unlink()
+
+    def _begun_file(self, cell: Cell) -> Path:
+        return self.path / ".begun" / cell.name
 
     def standing(self, cell: Cell) -> Standing:
         run = self.run(cell.name)

@@ -48,7 +48,11 @@ def work(
             with directory.claim(cell) as is_ours:
                 # Another one may have ended it between the first look and the claim.
                 if is_ours and not directory.run(cell.name).is_finished and not directory.failure_file(cell).is_file():
-                    train(cell, directory, observer)
+                    if directory.is_deadly(cell):
+                        directory.mark_failed(cell, "whoever trains it is killed, for lack of memory perhaps")
+                    else:
+                        with directory.survived(cell):
+                            train(cell, directory, observer)
                     has_trained = True
                     tell()
         if waits and not has_trained:
