@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.counts import recursion
 from torchllp.calibration import PRIOR_DEVIATION, Calibration
 from torchllp.errors import LLPError
 from torchllp.metrics import calibration_error
@@ -66,6 +67,40 @@ def test_intervals_hold_the_true_shares_as_often_as_they_say(level: float, shift
     shares = counts[num_bags:].numpy() / size
     inside = ((shares >= low - 1e-6) & (shares <= high + 1e-6)).mean()
     assert level - 0.05 < inside < level + 0.15  # shares are whole fortieths, so rather more than less
+
+
+def test_a_class_that_is_seldom_observed_has_intervals_that_hold() -> None:
+    """Errors of bags in which it was stand in for those in which it was not."""
+    size, num_bags = 40, 400
+    log_p, _ = predictions(2 * num_bags, size, 3, seed=2)
+    generator = torch.Generator().manual_seed(3)
+    of_bag = 0.5 * torch.randn(2 * num_bags, 3, generator=generator, dtype=torch.float64)
+    truth = (log_p + of_bag.repeat_interleave(size, 0)).softmax(1)
+    index, counts = bags_of(torch.multinomial(truth, 1, generator=generator)[:, 0], size, 3)
+    known = counts[:num_bags].double()
+    known[torch.rand(num_bags, generator=generator) < 0.8, 0] = torch.nan
+    first = index < num_bags
+    fitted = Calibration.fit(log_p[first], index[first], known)
+    p, later = fitted(log_p[~first]).exp(), index[~first] - num_bags
+    low, high = fitted.bag_intervals(p, later, num_bags, 0.9)
+    shares = counts[num_bags:].numpy() / size
+    inside = ((shares >= low - 1e-6) & (shares <= high + 1e-6)).mean(0)
+    assert (inside > 0.86).all()
+
+
+def test_of_two_classes_the_second_is_no_more_evidence() -> None:
+    """The temperature is that of the likelihood of one count, with its prior, by a plain search."""
+    log_p, labels = predictions(4, 16, 2, seed=7)
+    index, counts = bags_of(labels, 16, 2)
+    sure = (3 * log_p).log_softmax(1)
+
+    def surprise(t: float) -> float:
+        odds = ((sure[:, 0] - sure[:, 1]) / t).view(4, 16).tolist()
+        fits = [recursion(of_bag)[k] for of_bag, k in zip(odds, counts[:, 0].tolist(), strict=True)]
+        return (math.log(t) / PRIOR_DEVIATION) ** 2 / 2 - sum(fits)
+
+    best = min((math.exp(x / 200) for x in range(-400, 400)), key=surprise)
+    assert Calibration.fit(sure, index, counts).temperature == pytest.approx(best, rel=0.01)
 
 
 def test_without_held_out_bags_intervals_are_those_of_the_count() -> None:

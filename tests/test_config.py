@@ -88,6 +88,8 @@ def test_the_papers_recipe() -> None:
     assert paper.epochs * (paper.steps_per_epoch or 0) == 2**20
     assert (paper.lr, paper.weight_decay, paper.instances_per_step, paper.schedule) == (0.03, 5e-4, 1024, "7pi/16")
     assert (reference.epochs, reference.steps_per_epoch, reference.schedule) == (1024, None, "pi/2")
+    splits = [Config.layered(preset(name, "mini-imagenet")).data.split for name in ("paper", "reference")]
+    assert splits == [None, "500-100"]  # 80 and 20 images a class by default
     with pytest.raises(LLPError, match="unknown preset 'papr': did you mean 'paper'"):
         preset("papr", "cifar10")
 

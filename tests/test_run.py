@@ -320,3 +320,32 @@ def test_broken_files_are_named(finished: Run, tmp_path: Path) -> None:
     save_state(run.checkpoint_file, {"format_version": 99})
     with pytest.raises(LLPError, match=r"last\.pt: its format is 99"):
         job.resume(run.path)
+
+
+def test_a_run_that_was_cut_off_while_it_was_replaced_can_be_replaced(finished: Run, tmp_path: Path) -> None:
+    """Its config is the last to go, and hidden files alone are nothing."""
+    path = tmp_path / "run"
+    shutil.copytree(finished.path, path)
+
+    class CutOff(BaseException):
+        pass
+
+    def stop(path: Path) -> None:
+        raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        with pytest.raises(CutOff):
+            Run.create(path, finished.config, overwrite=True)
+    again = Run.create(path, finished.config, overwrite=True)
+    assert {entry.name for entry in path.iterdir()} == {"config.toml"}
+    again.config_file.rename(path / ".config.toml.partial")
+    assert Run.create(path, finished.config).config == finished.config
+
+
+def test_a_setting_that_is_wrong_is_told_with_its_file(finished: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(finished.config_file.read_text() + "new_thing = 1\n")
+    with pytest.raises(LLPError, match=r"config\.toml: there is no setting '.*new_thing'"):
+        _ = Run(tmp_path).config
+    result = llp("train", "--config", tmp_path / "config.toml")
+    assert result.returncode == 1 and str(tmp_path / "config.toml") in result.stderr

@@ -588,6 +588,22 @@ class TestFiles:
         np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
         assert len(pickle.dumps(fitted)) < 400_000  # the model's weights, and not the rows
 
+    def test_saving_over_another_is_whole_or_not_there(
+        self, fitted: LLPClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is left where the disk is full between the two files cannot be loaded."""
+        fitted.save(tmp_path / "classifier")
+
+        def full(*_: object) -> None:
+            raise OSError("no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("torchllp.run.Run.write_json", full)
+            with pytest.raises(OSError, match="no space"):
+                fitted.save(tmp_path / "classifier")
+        with pytest.raises(LLPError, match=r"estimator\.json"):
+            LLPClassifier.load(tmp_path / "classifier")
+
     @pytest.mark.parametrize("kind", ["rows", "frame", "images"])
     def test_saved_in_one_process_and_loaded_in_another(self, kind: str, tmp_path: Path) -> None:
         frame = pd.DataFrame(X, columns=list("abc")).assign(colour=np.where(Y, "red", "blue"))

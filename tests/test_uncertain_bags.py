@@ -31,6 +31,13 @@ def test_classes_that_were_not_observed() -> None:
     bags.select(np.array([2])).need_all_observed("rot")
 
 
+def test_large_bag_ids_stay_what_they_are() -> None:
+    first = 20240101123456
+    bags = Bags.from_table([first, first, first + 1, first + 1], {first: [1, 1], first + 1: [0, 2]}, values="counts")
+    bags = bags.with_labels(np.array([0, -1, -1, -1]))
+    assert bags.bag_ids.tolist() == [20240101123456, 20240101123457, 20240101123458]
+
+
 def test_a_bag_of_which_no_class_was_observed_is_not_labelled() -> None:
     table = {"a": [nan, nan], "b": [1, 1], "c": [0, 1]}
     with pytest.raises(LLPError, match=r"1 of the rows' bags are without any class that was observed \(first: 'a'"):

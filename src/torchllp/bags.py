@@ -403,15 +403,17 @@ class Bags:
         bag_of[single] = len(rest) + np.arange(len(single))
         of_single = np.eye(self.num_classes)[labels[single]]
         shares = _on_simplex(left[rest] / sizes[rest, None]) * self.is_labelled[rest, None]
-        whole_numbers = self.bag_ids.dtype.kind == "i"
-        ids = self.bag_ids.max() + 1 + np.arange(len(single)) if whole_numbers else [f"instance {i}" for i in single]
+        if self.bag_ids.dtype.kind == "i":
+            ids = self.bag_ids.max() + 1 + np.arange(len(single))
+        else:
+            ids = np.array([f"instance {i}" for i in single], dtype=np.str_)
         noise = self.noise
         if noise is not None:
             scale = np.concatenate([noise.scale[rest], np.full(len(single), exact_scale(noise.kind))])
             noise = Noise(noise.kind, scale)
         return Bags(
             bag_of=bag_of,
-            bag_ids=np.concatenate([self.bag_ids[rest], np.array(ids, dtype=self.bag_ids.dtype.kind)]),
+            bag_ids=np.concatenate([self.bag_ids[rest], ids]),
             proportions=np.concatenate([shares, of_single]),
             is_labelled=np.concatenate([self.is_labelled[rest], np.ones(len(single), dtype=bool)]),
             class_names=self.class_names,

@@ -61,6 +61,8 @@ class BagBatch:
     num_bags: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
     num_instances: float = field(default=None)  # pyrefly: ignore[bad-assignment]
     num_labelled_instances: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
+    mean_bag_size: float | Tensor = field(default=None)  # pyrefly: ignore[bad-assignment]
+    """Of the step's labelled bags, those of all processes together."""
     reduce: Callable[[Tensor], Tensor] = _identity
     """Sums a tensor over all processes; running statistics are made from sums passed through it."""
 
@@ -75,6 +77,7 @@ class BagBatch:
         default("num_bags", lambda: self.is_labelled.sum().clamp(min=1))
         default("num_instances", lambda: len(self.bag_index))
         default("num_labelled_instances", lambda: self.is_labelled[self.bag_index].sum().clamp(min=1))
+        default("mean_bag_size", lambda: torch.as_tensor(self.num_labelled_instances).double() / self.num_bags)
 
     @cached_property
     def sizes(self) -> Tensor:

@@ -55,14 +55,15 @@ class Calibration:
         >>> log_p = torch.tensor([[0.99, 0.01], [0.01, 0.99]]).log().repeat(50, 1)
         >>> fitted = Calibration.fit(log_p, torch.arange(10).repeat_interleave(10), torch.tensor([[4, 6], [6, 4]] * 5))
         >>> round(fitted.temperature, 1)
-        2.4
+        2.2
         """
         log_p, counts = log_p.detach().double(), counts.double()
 
         def surprise(log_temperature: float) -> float:
             tempered = (log_p / math.exp(log_temperature)).log_softmax(1)
             fits = count_log_probability(tempered, bag_index, counts, noise=noise, scale=scale).sum().item()
-            return (log_temperature / PRIOR_DEVIATION) ** 2 / 2 - fits
+            # The counts of all classes but one tell that of the last, which is no more evidence.
+            return (log_temperature / PRIOR_DEVIATION) ** 2 / 2 - (1 - 1 / log_p.shape[1]) * fits
 
         bound = math.log(LARGEST)
         found = minimize_scalar(surprise, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-3})
@@ -111,6 +112,11 @@ def _errors_beyond_chance(p: Tensor, bag_index: Tensor, counts: Tensor) -> np.nd
     num_bags = len(counts)
     sizes = bag_sizes(bag_index, num_bags, p.dtype)[:, None]
     errors = counts / sizes - bag_mean(p, bag_index, num_bags)
-    by_chance = (bag_sum(p * (1 - p), bag_index, num_bags) / sizes.square()).mean(0)
+    by_chance = bag_sum(p * (1 - p), bag_index, num_bags) / sizes.square()
+    by_chance = by_chance.where(~errors.isnan(), torch.nan).nanmean(0)
     left = (1 - by_chance / errors.square().nanmean(0).clamp(min=1e-12)).clamp(min=0).sqrt()
-    return (left * errors)[:MOST_ERRORS].nan_to_num().numpy()  # nothing is known of a class that was not observed
+    found = (left * errors)[:MOST_ERRORS].numpy()
+    for of_class in found.T:  # where a class was not observed, errors that were stand in for its own
+        missing = np.isnan(of_class)
+        of_class[missing] = np.resize(of_class[~missing], missing.sum()) if not missing.all() else 0.0
+    return found

@@ -218,6 +218,15 @@ class Config(Section):
         except ValidationError as error:
             raise LLPError(explain(error)) from error
 
+    @classmethod
+    def read(cls, path: Path) -> "Config":
+        """The config in a TOML file; what is wrong in it is told with the name of the file."""
+        content = read_toml(path)
+        try:
+            return cls.layered(content)
+        except LLPError as error:
+            raise LLPError(f"{path}: {error}") from error
+
 
 def _over(before: Any, after: Any) -> Any:
     """``after`` over ``before``, key by key where both are tables."""

@@ -6,10 +6,15 @@ from pathlib import Path
 from torchllp.errors import LLPError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``path`` so that a crash at any moment leaves the old file or the new one, never a part."""
+def check_directory_of(path: Path) -> None:
+    """Raise unless there is a directory to write the file to."""
     if not path.parent.is_dir():
         raise LLPError(f"{path}: there is no such directory")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``path`` so that a crash at any moment leaves the old file or the new one, never a part."""
+    check_directory_of(path)
     if path.is_dir():
         raise LLPError(f"{path}: is a directory")
     temporary = path.with_name(f".{path.name}.partial")

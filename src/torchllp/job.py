@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -108,8 +108,9 @@ class Job:
     def log(self) -> None:
         """Say what is trained on, and what a user should know of it."""
         log.info("%s on %s: %r", self.config.method.name, self.data.name, self.bags)
-        if self.config.own.learn_labels:
-            log.info("%d instances are learnt from by their label", (self.train_bags.sizes == 1).sum())
+        if self.config.own.learn_labels and self.data.train.labels is not None:
+            has_label = self.data.train.labels.numpy() >= 0
+            log.info("%d instances are learnt from by their label", (has_label & (self.train_bags.bag_of >= 0)).sum())
         log_data(self.data)
         if self.data.test is self.data.train and not self.method.uses_labels:
             log.info(
@@ -230,13 +231,20 @@ def start(
     """Train by ``config`` into a new run at ``path``; of several processes the first one alone writes to it."""
     _check_kind(config, kind)
     config, observer = resolve(config), observer or Observer()
-    if not join().is_first:
-        together(lambda: kind.prepare(config)).train(Run(path), Observer(), None)
-        return Run(path)
+    is_first = join().is_first
     job = together(lambda: kind.prepare(config, progress=observer.on_images))  # before anything is written
-    run = Run.create(path, config, overwrite=overwrite)
-    with run.lock():
-        _execute(run, job, observer)
+    with ExitStack() as held:
+
+        def create_run() -> Run:
+            run = Run.create(path, config, overwrite=overwrite)
+            held.enter_context(run.lock())
+            return run
+
+        run = together(create_run if is_first else lambda: Run(path))
+        if is_first:
+            _execute(run, job, observer, None, 0)
+        else:
+            job.train(run, Observer(), None)
     return run
 
 
@@ -270,23 +278,28 @@ def resolve(config: Config) -> Config:
 
 def resume(path: Path, *, observer: Observer | None = None, kind: type[Job] = Job) -> Run:
     """Continue the run at ``path`` from its last whole epoch, exactly; nothing is done if it is finished."""
-    processes = join()
+    processes, observer = join(), observer or Observer()
 
     def open_run() -> Run:
         run = Run.open(path)
         _check_kind(run.config, kind)
         return run
 
-    run = together(open_run)
-    if not processes.is_first:
-        if not run.is_finished:
-            job, state = together(lambda: (kind.of(run), run.load_checkpoint()[0]))
+    with ExitStack() as held:
+
+        def lock_run() -> bool:
+            if processes.is_first:
+                held.enter_context(run.lock())
+            return run.is_finished
+
+        run = together(open_run)
+        if together(lock_run):
+            return run
+        job, (state, metrics_bytes) = together(lambda: (kind.of(run, observer.on_images), run.load_checkpoint()))
+        if processes.is_first:
+            _execute(run, job, observer, state, metrics_bytes)
+        else:
             job.train(run, Observer(), state)
-        return run
-    with run.lock():
-        if not run.is_finished:
-            observer = observer or Observer()
-            _execute(run, together(lambda: kind.of(run, observer.on_images)), observer)
     return run
 
 
@@ -360,13 +373,13 @@ def epoch_line(row: Row) -> str:
     return "  ".join([f"epoch {row['epoch']:4.0f}", *parts, f"{row['seconds']:.1f} s"])
 
 
-def _execute(run: Run, job: Job, observer: Observer) -> None:
+def _execute(run: Run, job: Job, observer: Observer, state: State | None, metrics_bytes: int) -> None:
+    """Train, from ``state`` on if there is one, of which so many bytes of the metrics are."""
     handler = logging.FileHandler(run.log_file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        state, metrics_bytes = run.load_checkpoint()
         if state is None:
             job.write_inputs(run)
             run.write_json(run.data_file, job.data.description)

@@ -52,9 +52,7 @@ class Predictor:
         self.class_names: tuple[str, ...] = tuple(known["data"]["class_names"])
         if not self.class_names:
             raise LLPError(f"{run.path}: was pre-trained and knows no classes: train on it by llp train --init-from")
-        self.calibration = Calibration.none(len(self.class_names))
-        if "calibration" in known:  # a run of an older version has none
-            self.calibration = Calibration.from_json(known["calibration"], len(self.class_names))
+        self.calibration = Calibration.from_json(known["calibration"], len(self.class_names))
         self.offsets = torch.tensor(known["match_totals"]["offsets"], dtype=torch.float64)
         self.shape: tuple[int, ...] = tuple(known["model"]["input_shape"])
         self.own = run.config.own

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from torchllp.config import Config, read_toml
+from torchllp.config import Config
 from torchllp.engine.checkpoint import load_state, save_state
 from torchllp.engine.frozen import Frozen
 from torchllp.engine.train import Row, State
@@ -71,7 +71,7 @@ class Run:
     @classmethod
     def check_free(cls, path: Path, *, overwrite: bool = False) -> None:
         """Raise unless a run can be created at ``path``; only a run is ever overwritten."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())):
             if not overwrite:
                 raise LLPError(
                     f"{path}: there is something here already: take another directory, "
@@ -86,14 +86,23 @@ class Run:
         run = cls(path)
         if run.config_file.is_file():
             with run.lock():  # never a run at work
-                shutil.rmtree(path)
+                run._empty()
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(run.config_file, config.to_toml().encode())
         return run
 
+    def _empty(self) -> None:
+        """Remove all that is in the run, the config last: if this is cut off, what is left can still be overwritten."""
+        for entry in self.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != self.config_file:
+                entry.unlink()
+        self.config_file.unlink()
+
     @property
     def config(self) -> Config:
-        return Config.layered(read_toml(self.config_file))
+        return Config.read(self.config_file)
 
     def config_with(self, data_dir: Path | None) -> Config:
         """The run's config, with the files of its data set in another directory if one is given."""

@@ -58,8 +58,9 @@ def save_classifier(classifier: Any, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     weights = classifier.model_.state_dict().items()
     copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in weights}  # some may be tied
+    (folder / "estimator.json").unlink(missing_ok=True)  # it marks the directory as whole
     write_atomically(folder / "model.safetensors", save(copies))
-    Run.write_json(folder / "estimator.json", content)  # last: it marks the directory as whole
+    Run.write_json(folder / "estimator.json", content)
 
 
 def load_classifier(kind: Any, folder: Path, *, model: Any = None, views: Views | None = None) -> Any:

@@ -16,7 +16,7 @@ from torchllp import job
 from torchllp.config import Config, read_toml
 from torchllp.data.image_cache import Progress
 from torchllp.engine.train import Observer, Row, State
-from torchllp.errors import LLPError
+from torchllp.errors import LLPError, first_line
 from torchllp.files import write_atomically
 from torchllp.job import Job, resolve
 from torchllp.methods import create_method
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 STARTUP_TRIALS = 5
 """So many trials are finished before one is stopped early."""
+BASE = "base"
+"""Marks the trial of the settings that there were before."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,9 @@ class Study:
             direction="maximize" if CRITERIA[self.criterion] > 0 else "minimize",
             load_if_exists=True,
         )
-        if not study.get_trials(deepcopy=False):
-            study.enqueue_trial(self.space.base_values())  # so the best is never worse than what there was before
+        if not any(map(_tries_base, study.get_trials(deepcopy=False))):
+            # So the best is never worse than what there was before.
+            study.enqueue_trial(self.space.base_values(), user_attrs={BASE: True})
         return study
 
     @property
@@ -188,8 +191,8 @@ class Study:
             value, state = run.summary["metrics"]["chosen"][f"held_out/{self.criterion}"], TrialState.COMPLETE
         except optuna.TrialPruned:
             state = TrialState.PRUNED
-        except LLPError as error:  # such as a learning rate that no weights survive
-            trial.set_user_attr("error", str(error))
+        except Exception as error:  # such as a learning rate that no weights survive, or too wide a network
+            trial.set_user_attr("error", first_line(error))
         finally:
             with self._lock():
                 told = self._optuna.tell(trial, value, state=state)
@@ -247,6 +250,12 @@ class Study:
         state: Any = trial.state.name.lower()
         error = trial.user_attrs.get("error")
         return Trial(trial.number, state, trial.value, dict(trial.params), error, self._run(trial.number))
+
+
+def _tries_base(trial: "optuna.trial.FrozenTrial") -> bool:
+    """Whether the settings that there were before are tried by it, or were, or are to be; not if it was stopped."""
+    was_stopped = trial.state.name == "FAIL" and "error" not in trial.user_attrs
+    return BASE in trial.user_attrs and not was_stopped
 
 
 class _Reporter(Observer):

@@ -70,6 +70,21 @@ def test_proportions_of_bags(work: Work, tmp_path: Path) -> None:
         assert float(row["p(good)"]) == pytest.approx(np.mean(mine), abs=1e-5)
 
 
+def test_the_second_file_replaces_nothing_that_is_read(work: Work, tmp_path: Path) -> None:
+    known = tmp_path / "p-by-bag.csv"
+    known.write_bytes((work.path / "bags.csv").read_bytes())
+    flags = ["-o", tmp_path / "p.csv", "--by-bag", "--respect-counts", known]
+    result = here("predict", work.run.path, work.path / "rows.csv", *flags)
+    assert result.returncode == 1 and f"{known}: is read from" in result.stderr
+    assert known.read_bytes() == (work.path / "bags.csv").read_bytes() and not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize("flags", [["--normalize"], ["--bag-values", "counts"], ["--data-dir", "nowhere"]])
+def test_flags_that_would_do_nothing_are_refused(work: Work, flags: list[str]) -> None:
+    result = here("predict", work.run.path, work.path / "rows.csv", *flags)
+    assert result.returncode == 2 and flags[0] in result.stderr and len(result.stderr.splitlines()) == 1
+
+
 def test_intervals_of_bags(work: Work, tmp_path: Path) -> None:
     predictions(work.run.path, work.path / "rows.csv", tmp_path / "p.csv", "--by-bag", "--interval", "0.9")
     bags = list(csv.DictReader((tmp_path / "p-by-bag.csv").open()))

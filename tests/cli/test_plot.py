@@ -35,6 +35,14 @@ def test_every_kind_is_a_figure_whose_text_is_text(digit_runs: Path, kind: str, 
     assert not any(str(digit_runs) in text for text in texts)
 
 
+def test_bags_that_are_all_too_large(digit_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MOST_IN_TRAINING_BAGS", "MOST_IN_HELD_OUT_BAGS"):
+        monkeypatch.setattr(f"torchllp.report.findings.{name}", 5)
+    result = here("plot", "proportions", digit_runs / "ahil", "-o", tmp_path / "figure.svg")
+    assert result.returncode == 1 and "every bag is too large" in result.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(("suffix", "magic"), [("pdf", b"%PDF"), ("png", b"\x89PNG")])
 def test_other_files(digit_runs: Path, suffix: str, magic: bytes, tmp_path: Path) -> None:
     file = tmp_path / f"figure.{suffix}"

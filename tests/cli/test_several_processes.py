@@ -14,6 +14,7 @@ from rich.console import Console
 
 from torchllp.cli import main
 from torchllp.cli.progress import show_progress
+from torchllp.run import Run
 
 TRAINING = ["--model", "mlp", "--bag-size", "40", "--instances-per-step", "120", "--epochs", "10", "--threads", "1"]
 
@@ -71,6 +72,19 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert output.count("llp: ") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_at_work_is_told_once(tmp_path: Path) -> None:
+    """The first process alone holds the run's lock; the others hear of it in time."""
+    run = tmp_path / "run"
+    assert main(["train", "--run", str(run), *TRAINING]) == 0
+    (run / "summary.json").unlink()
+    with Run.open(run).lock():
+        process = torchrun(2, "train", "--resume", run)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output.count(f"llp: {run}: another process is at work in this run") == 1
+    assert "gloo" not in output and "llp: another process of this training" not in output
 
 
 def test_the_first_process_alone_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

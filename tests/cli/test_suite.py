@@ -282,6 +282,15 @@ def test_files_that_have_no_suite_to_train(text: str, words: str, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".py" and path.name != "__pycache__"] == []
 
 
+def test_a_figure_that_cannot_be_drawn_costs_no_table(folder: Path) -> None:
+    text = (folder / "mine.py").read_text().replace("cells)", "cells, lambda results: 1 / 0)")
+    (folder / "mine.py").write_text(text)
+    result = suite(folder, "--only", "dllp-epochs=2-bag=64-seed=0")
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert "suite mine: its figure cannot be drawn: ZeroDivisionError: division by zero" in result.stderr
+    assert (folder / "runs/quick/mine-dllp-epochs=2-bag=64-seed=0/table.md").is_file()
+
+
 def test_suites_are_listed(tmp_path: Path) -> None:
     result = here("suite", cwd=tmp_path)
     assert result.returncode == 0 and all(name in result.stdout for name in SUITES.names())

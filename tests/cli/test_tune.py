@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from commands import here, llp
 from own_tables import Work
@@ -222,8 +223,24 @@ def test_ctrl_c_stops_and_says_how_to_go_on(work: Work, tmp_path: Path) -> None:
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and errors == "llp: stopped\n"
     assert f"stopped; go on by: llp tune --resume {path}" in output
-    assert [trial.state for trial in Study.open(path).trials()] == ["fail"]
+    assert [trial.state for trial in Study.open(path).trials()] == ["fail", "waiting"]  # it is to be tried again
     assert not (path / "best.toml").exists()
+
+
+def test_the_settings_before_are_tried_however_often_they_are_stopped(work: Work, tmp_path: Path) -> None:
+    class Stop(Observer):
+        def on_step(self, epoch: int, step: int, num_steps: int) -> None:
+            raise KeyboardInterrupt
+
+    study = start(work, tmp_path / "study", {"lr": "0.01:1"}, epochs=2)
+    for number in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            study.run_trial(Stop())
+        study = Study.open(study.path)
+        assert [trial.state for trial in study.trials()].count("fail") == number + 1
+    tried = study.run_trial()
+    assert tried.state == "complete" and tried.values == {"lr": 0.1}
+    assert Study.open(study.path).run_trial().values != {"lr": 0.1}  # once is enough
 
 
 def test_a_method_of_stages_is_judged_from_when_it_learns_classes(work: Work, tmp_path: Path) -> None:
@@ -254,6 +271,17 @@ def test_a_trial_that_cannot_be_trained_has_failed(work: Work, tmp_path: Path) -
     failed = study.run_trial()
     assert failed.state == "fail" and failed.error is not None and "not finite" in failed.error
     assert study.trials()[0].number == 0
+
+
+def test_a_trial_that_crashes_has_failed(work: Work, tmp_path: Path) -> None:
+    class Broken(Observer):
+        def on_step(self, epoch: int, step: int, num_steps: int) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20.00 GiB")
+
+    study = start(work, tmp_path / "study", {"lr": "0.01:1"}, epochs=2)
+    failed = study.run_trial(Broken())
+    assert failed.state == "fail" and failed.error == "OutOfMemoryError: CUDA out of memory."
+    assert study.run_trial().state == "complete"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def verify(name: str, data: Dataset) -> None:
             for line in range(32):
                 assert np.array_equal(found.inputs[:, channel, line].numpy(), plane[:, 32 * line : 32 * line + 32])
     assert data.class_names == tuple(NAMES[name])
-    assert data.name == name and data.flip and not data.translate
+    assert data.name == f"{name} (not the published files, {len(data.train)} training images)"
+    assert data.flip and not data.translate
 
 
 @both

@@ -19,6 +19,7 @@ from torchllp.engine.distributed import Processes, join, noticing_losses, togeth
 from torchllp.engine.precision import pick_device
 from torchllp.engine.views import views_of
 from torchllp.errors import LLPError, ProcessLost
+from torchllp.methods.terms import BAG_TERMS
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 5))
@@ -88,13 +89,15 @@ def test_the_shares_of_a_step_are_the_step(count: int) -> None:
         assert batch.step_size == len(whole.weak)
 
 
-def test_a_process_without_a_bag_works_for_nothing() -> None:
+@pytest.mark.parametrize("bag_term", BAG_TERMS)
+def test_a_process_without_a_bag_works_for_nothing(bag_term: str) -> None:
     data, bags = load_dataset("digits"), _bags()
-    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), create_method("ahil"), processes=Processes(1, 2))
+    method = create_method("ahil", bag_term=bag_term)
+    maker = BatchMaker(data.train, bags, views_of(data, Recipe()), method, processes=Processes(1, 2))
     batch = maker.make(maker.share(np.array([0])), generator=torch.Generator().manual_seed(0), progress=0.0).batch
     assert len(batch.weak) == batch.step_size == 400
     model = create_model("mlp", num_classes=10, input_shape=(1, 8, 8))
-    parts = create_method("ahil")(model, batch)
+    parts = method(model, batch)
     parts["loss"].backward()
     assert parts["loss"] == 0
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())

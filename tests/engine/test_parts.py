@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchllp import Bags, Dataset, Instances, LLPError, Recipe, create_method, load_dataset
 from torchllp.engine.batches import BatchMaker
 from torchllp.engine.ema import EMA
-from torchllp.engine.evaluate import predict
+from torchllp.engine.evaluate import HeldOut, predict
 from torchllp.engine.optimizer import create_optimizer, learning_rate
 from torchllp.engine.precision import Precision, pick_device
 from torchllp.engine.running_means import RunningMeans
@@ -173,6 +173,20 @@ def test_metrics_do_not_wait_for_a_gpu() -> None:
         means.add_step(parts | {"pseudo_labels": torch.zeros(4)}, 4, torch.zeros(4, dtype=torch.long))
     (totals,) = means.totals.values()
     assert totals.device.type == "cuda"
+
+
+def test_held_out_bags_judge_a_model_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instances are elsewhere, as `llp evaluate` has them; the count score, of doubles, is no matter of a GPU."""
+    monkeypatch.setattr("torchllp.engine.evaluate.count_score", lambda log_p, *_, **__: log_p.sum())
+    data = load_dataset("digits")
+    train_bags, held_out = Bags.random(data.train.labels.numpy(), bag_size=16, seed=0).hold_out(9, seed=0)
+    judge, views = HeldOut(held_out, train_bags, data.train), views_of(data, Recipe())
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with torch.device("cuda"):
+            model = create_model("small-cnn", num_classes=10, input_shape=data.input_shape)
+        judged = judge.judge(model, views)
+    assert next(model.parameters()).is_cuda
+    assert {value.device.type for value in judged.values()} == {"cpu"} and "bag_mae" in judged
 
 
 def test_a_large_tables_strong_view_takes_values_of_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,10 @@ from collections import Counter
 
 import pytest
 
+from torchllp.config import Recipe
 from torchllp.experiments import SUITES
+from torchllp.experiments.cost import SIZES as SIZES_OF
+from torchllp.experiments.cost import steps_an_epoch
 from torchllp.experiments.published import published
 from torchllp.experiments.scales import SCALES
 from torchllp.experiments.suite import Cell
@@ -91,6 +94,16 @@ def test_flmm_trains_a_head_on_a_resnet_50_that_was_pretrained() -> None:
             assert before.config.model == cell.config.model and cell.config.model.name == "resnet50"
             assert (before.seed, before.dataset) == (cell.seed, cell.dataset)
             assert not METHODS.load(before.config.method.name).learns_classes
+
+
+def test_llpfc_groups_bags_anew_about_every_20_passes() -> None:
+    """At full scale an epoch of 1,024 steps of 1,024 instances is many passes over the bags."""
+    passes = set()
+    for cell in cells_of("paper-table1"):
+        if cell.row == "llpfc" and cell.dataset != "mini-imagenet":
+            every = cell.config.method.options["regroup_every"]
+            passes.add(every * 1024 / steps_an_epoch(Recipe(instances_per_step=1024), SIZES_OF[cell.dataset][0], 16))
+    assert min(passes) >= 14 and max(passes) <= 21
 
 
 def test_table_2_switches_the_weights_off() -> None:

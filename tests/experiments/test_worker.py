@@ -94,6 +94,16 @@ def test_a_failure_is_kept_until_it_is_to_be_tried_again(tmp_path: Path) -> None
     assert states(cells, directory) == [State.WAITING, State.FINISHED]
 
 
+def test_why_a_run_failed_is_the_first_line_of_its_error(tmp_path: Path) -> None:
+    class Broken(Observer):
+        def on_start(self, epochs_done: int, num_epochs: int) -> None:
+            raise RuntimeError("CUDA error: an illegal access\nCompile with `TORCH_USE_CUDA_DSA`\n")
+
+    directory = SuiteDirectory(tmp_path)
+    trained([cell()], directory, Broken())
+    assert directory.why_failed(cell()) == "RuntimeError: CUDA error: an illegal access"
+
+
 def test_a_crash_is_written_down_with_its_traceback(tmp_path: Path) -> None:
     class Broken(Observer):
         def on_start(self, epochs_done: int, num_epochs: int) -> None:

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,13 +10,26 @@ from torch import Tensor
 from methods.problems import random_bags
 from reference.bag_terms import rows_of_bags
 from reference.counts import enumerated, recursion
-from torchllp.functional import count_log_probability, counts, log_odds
+from torchllp.functional import count_log_probability, counts, log_odds, whole_bag_counts, whole_counts
 
 
 def of_one_bag(log_p: Tensor, count: int) -> Tensor:
     """For one bag in which every class has this count (of three classes or more they need not sum to the bag)."""
     bag_index = torch.zeros(len(log_p), dtype=torch.long)
     return count_log_probability(log_p, bag_index, torch.full((1, log_p.shape[1]), count))[0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 50), min_size=3, max_size=3).filter(any), min_size=1, max_size=5), st.data())
+def test_whole_counts_of_many_bags_are_those_of_each(weights: list[list[int]], data: st.DataObject) -> None:
+    proportions = np.array([np.array(row) / sum(row) for row in weights])
+    sizes = data.draw(st.lists(st.integers(1, 3000), min_size=len(weights), max_size=len(weights)))
+    of_each = [whole_counts(shares, size).tolist() for shares, size in zip(proportions, sizes, strict=True)]
+    found = whole_bag_counts(torch.from_numpy(proportions), torch.tensor(sizes))
+    assert found.sum(1).tolist() == sizes
+    assert ((found - torch.tensor(of_each)).abs() * torch.from_numpy(proportions)).max() < 1  # ties may go elsewhere
+    exact = torch.tensor(of_each) / torch.tensor(sizes)[:, None]
+    assert whole_bag_counts(exact.float(), torch.tensor(sizes)).tolist() == of_each
 
 
 @settings(deadline=None)

@@ -54,7 +54,8 @@ def started(method: Method, batch: BagBatch) -> Method:
 def with_unlabelled(batch: BagBatch, unlabelled: Tensor) -> BagBatch:
     """The same batch, nothing known of some of its bags."""
     proportions = batch.proportions.masked_fill(unlabelled[:, None], 0.0)
-    return replace(batch, proportions=proportions, is_labelled=~unlabelled, num_bags=None, num_labelled_instances=None)
+    anew = dict.fromkeys(("num_bags", "num_labelled_instances", "mean_bag_size"))
+    return replace(batch, proportions=proportions, is_labelled=~unlabelled, **anew)
 
 
 def share_of(batch: BagBatch, rank: int, num_ranks: int) -> BagBatch:

@@ -121,6 +121,7 @@ def test_a_gpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
                 progress=progress,
                 num_bags=3.0,
                 num_labelled_instances=16.0,
+                mean_bag_size=16 / 3,
                 largest_bag=9,
                 **{name: mode.from_tensor(getattr(batch, name)).to("cuda") for name in names},
             )

@@ -13,7 +13,7 @@ from methods.tester import MethodTester
 from torchllp import BagBatch, create_method, create_model, load_dataset
 from torchllp.device import full_precision
 from torchllp.errors import LLPError
-from torchllp.functional import log_probabilities, prediction_kl, unit_length
+from torchllp.functional import adversarial_perturbation, log_probabilities, prediction_kl, unit_length
 from torchllp.methods.llp_vat import LLPVAT
 
 
@@ -94,6 +94,21 @@ def test_its_direction_is_the_true_one(problem) -> None:
         cosine = (unit_length(exact) * unit_length(ours.double())).flatten(1).sum(1)
         assert cosine.mean() > 0.995
         assert cosine.min() > smallest
+
+
+def test_its_direction_is_the_hessian_times_the_start() -> None:
+    """Of the divergence, H = J^T (diag p - p p^T) J, by an explicit Jacobian of the logits, instance by instance."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+    x, start = (torch.randn(20, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    ours = adversarial_perturbation(
+        lambda x: model(x).log_softmax(1), x, model(x).log_softmax(1), start, xi=1e-6, eps=1.0
+    )
+    for instance, direction, found in zip(x, start, ours, strict=True):
+        jacobian = torch.autograd.functional.jacobian(model, instance)
+        p = model(instance).softmax(0).detach()
+        by_hand = jacobian.T @ (p.diag() - p.outer(p)) @ jacobian @ direction
+        torch.testing.assert_close(found, by_hand / by_hand.norm(), rtol=1e-4, atol=1e-4)
 
 
 def test_it_changes_predictions_ten_times_as_much_as_a_random_one(problem) -> None:

@@ -152,7 +152,7 @@ def test_it_runs_on_a_gpu_without_waiting_for_it() -> None:
         model = create_model("small-cnn", num_classes=3, input_shape=(1, 8, 8))
         x = torch.randn(6, 1, 8, 8)
         method = fitted(model, x)
-        parts = method(model, replace(batch_of(x, x), num_bags=1.0, num_labelled_instances=1.0))
+        parts = method(model, replace(batch_of(x, x), num_bags=1.0, num_labelled_instances=1.0, mean_bag_size=1.0))
         backward_by_hand(parts["loss"])
     assert parts["loss"].device.type == "cuda" and method.projection[0].weight.grad.device.type == "cuda"
 

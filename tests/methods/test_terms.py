@@ -125,7 +125,8 @@ def test_nothing_waits_for_the_device(noise: str | None, term: str) -> None:
     with FakeTensorMode() as mode:
         names = ["weak", "bag_index", "proportions", "is_labelled", "reported"] + ["noise_scale"] * (noise is not None)
         moved = {name: mode.from_tensor(getattr(batch, name)).to("cuda") for name in names}
-        on_gpu = replace(batch, strong=None, num_bags=4.0, num_labelled_instances=14.0, largest_bag=6, **moved)
+        known = {"num_bags": 4.0, "num_labelled_instances": 14.0, "mean_bag_size": 3.5, "largest_bag": 6}
+        on_gpu = replace(batch, strong=None, **known, **moved)
         model = nn.Linear(3, 3, device="cuda", dtype=torch.float64)
         parts = create_method("dllp", bag_term=term)(model, on_gpu)
         backward_by_hand(parts["loss"])

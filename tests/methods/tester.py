@@ -245,6 +245,7 @@ class MethodTester:
                     num_bags=6.0,
                     largest_bag=max(RAGGED),
                     num_labelled_instances=21.0,
+                    mean_bag_size=3.5,
                     **{name: fake(getattr(batch, name)) for name in names},
                 )
                 with torch.device("cuda"):
@@ -257,6 +258,13 @@ class MethodTester:
 
 class CountTermTester(MethodTester):
     """For a method whose bag-level loss is how probable the counts are."""
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_shares_of_no_whole_counts(self, dtype: torch.dtype) -> None:
+        """As of reports that were rounded; whole counts that sum to the bag's size are learnt from."""
+        batch = self.problem(RAGGED, 4, dtype=dtype)
+        shares = 0.6 * batch.proportions + 0.4 * torch.tensor([0.37, 0.33, 0.2, 0.1], dtype=dtype)
+        self.verify_against_reference(replace(batch, proportions=shares), self.variants[0])
 
     def test_g_bags_of_one_are_supervision(self) -> None:
         """Of each class against all others."""

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from reference.counts import log_report
+from reference.counts import largest_remainder, log_report
 
 
 def rows_of_bags(bag_index: Tensor, num_bags: int) -> list[list[int]]:
@@ -55,8 +55,8 @@ def bag_loss(
             loss = sum((common_class_loss(P[rows], counts, r) for r in range(1, order + 1)), loss)
         else:
             pmf = count_probabilities(P[rows])
-            for c in range(P.shape[1]):
-                loss = loss - pmf[c, round(p[i, c].item() * len(rows))].log()
+            for c, count in enumerate(largest_remainder(p[i].tolist(), len(rows))):
+                loss = loss - pmf[c, count].log()
         if term in ("gaussian", "count"):
             loss = loss / mean_size
         weight = len(rows) if weighting == "size" else 1

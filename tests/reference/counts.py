@@ -12,6 +12,16 @@ def enumerated(probabilities: list[float]) -> list[float]:
     return pmf
 
 
+def largest_remainder(shares: list[float], size: int) -> list[int]:
+    """Whole counts of a bag: shares times its size, rounded down, and one more where most was cut off."""
+    exact = [round(share * size, 4) for share in shares]
+    counts = [math.floor(x) for x in exact]
+    while sum(counts) < size:
+        cut_off = [x - k for x, k in zip(exact, counts, strict=True)]
+        counts[cut_off.index(max(cut_off))] += 1
+    return counts
+
+
 def recursion(log_odds: list[float]) -> list[float]:
     """``log Pr[count = k]``, adding an instance at a time, in the log domain."""
     log_pmf = [0.0]

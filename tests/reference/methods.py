@@ -15,7 +15,6 @@ from reference.bag_terms import (
     softmax,
     transport_plans,
 )
-from torchllp.functional import AUTO_BETA
 
 Frozen = tuple[list[int], Tensor]
 
@@ -77,7 +76,7 @@ def ahil(
             is_labelled.tolist(),
             beta_bag=beta_bag if weigh_bags else None,
             beta_instance=beta_instance if weigh_instances else None,
-            auto=AUTO_BETA if beta == "auto" else None,
+            auto=0.2 if beta == "auto" else None,
         )
     else:
         pseudo_labels, trust = frozen

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from torchllp.cli.console import console, show_table
 from torchllp.cli.flags import check_flags
-from torchllp.cli.train import section
+from torchllp.cli.training import section
 from torchllp.config import Config, DataConfig, OwnConfig
 
 

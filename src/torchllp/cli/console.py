@@ -1,7 +1,8 @@
 """How the command shows things: tables that line up, progress with time left."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
@@ -47,3 +48,14 @@ def duration(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+@contextmanager
+def saying_how_to_go_on(words: str) -> Iterator[None]:
+    """When it is stopped, not when it fails."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            console.print(f"stopped; {words}", soft_wrap=True)
+        raise

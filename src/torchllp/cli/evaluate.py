@@ -9,12 +9,11 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import aside, console, percent, show_table
+from torchllp.cli.training import Flag
 from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Flag = Parameter(negative="")
 
 
 def evaluate(

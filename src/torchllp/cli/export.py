@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from torchllp.cli.console import aside, console
-
-Flag = Parameter(negative="")
+from torchllp.cli.training import Flag
 
 
 def export(

@@ -98,6 +98,8 @@ def _figure(kind: Kind, runs: "list[Run]", num_instances: int, findings_of: "Cal
         return _tsne([findings_of(run) for run in runs], num_instances)
     findings = findings_of(first)
     if kind == "proportions":
+        if not findings.proportions:
+            raise LLPError(f"{first.path}: every bag is too large to be predicted for a figure")
         return proportions_figure(findings.proportions, findings.class_names)
     if findings.confusion is None:
         raise LLPError(f"{first.path}: no test instance has a label to be measured by")

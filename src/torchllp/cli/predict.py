@@ -8,13 +8,12 @@ from cyclopts import Parameter
 
 from torchllp.cli import Misuse
 from torchllp.cli.console import aside
+from torchllp.cli.training import Flag
 from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
     from torchllp.data.readers import Found
     from torchllp.run import Run
-
-Flag = Parameter(negative="")
 
 
 def predict(
@@ -81,10 +80,16 @@ def predict(
     from torchllp.supervision import own_files
 
     opened = Run.open(run)
-    if output is not None:
-        check_output(output, (instances, features, respect_counts, *own_files(opened.config)))
-    elif by_bag:
+    of_bags = output.with_name(f"{output.stem}-by-bag{output.suffix}") if output is not None and by_bag else None
+    if output is None and by_bag:
         raise Misuse("--by-bag writes a second file beside the output: name that by -o")
+    for path in (output, of_bags):
+        if path is not None:
+            check_output(path, (instances, features, respect_counts, *own_files(opened.config)))
+    if respect_counts is None and (normalize or bag_values):
+        raise Misuse("--normalize and --bag-values are about the table of --respect-counts")
+    if data_dir is not None and (instances is not None or opened.config.own.is_given):
+        raise Misuse("--data-dir is for the test instances of a named data set")
     if interval is not None and (not by_bag or not 0 < interval < 1):
         raise Misuse(f"--interval {interval:g}: it is a probability between 0 and 1, and goes with --by-bag")
     own = opened.config.own
@@ -118,12 +123,11 @@ def predict(
     if output is None:
         sys.stdout.write(as_csv(columns))
     else:
-        if by_bag:
-            beside = output.with_name(f"{output.stem}-by-bag{output.suffix}")
+        if of_bags is not None:
             level = None if interval is None else (predictor.calibration, interval)
             ids_of_bags = bag_ids(found.table, bag_names)
-            write_columns(beside, bag_columns(bag_names, ids_of_bags, probabilities, names, level))
-            notes = [*notes, f"bags: {beside}"]
+            write_columns(of_bags, bag_columns(bag_names, ids_of_bags, probabilities, names, level))
+            notes = [*notes, f"bags: {of_bags}"]
         write_columns(output, columns)
     for note in notes:
         aside.print(note, soft_wrap=True)

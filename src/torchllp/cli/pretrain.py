@@ -12,12 +12,13 @@ from torchllp.cli.training import (
     Repeated,
     check_resume_alone,
     flags_of,
+    layer_of,
     model_of,
     name_of_data,
     section,
     train_or_stop,
 )
-from torchllp.config import Compute, Config, NamedData, OwnInstances, PretrainingRecipe, read_toml
+from torchllp.config import Compute, Config, NamedData, OwnInstances, PretrainingRecipe
 from torchllp.presets import TABLE, pretraining
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def pretrain(
         recipe=recipe,
         compute=compute,
     )
-    layers = (read_toml(config) if config else {}, flags)
+    layers = (layer_of(config), flags)
     plain = Config.layered(*layers)
     check_flags(plain, *layers, needs_bags=False)
     if plain.compute.compile:

@@ -43,7 +43,7 @@ def report(
     if len(runs) == 1 and (runs[0] / SUITE_FILE).is_file():
         from torchllp.experiments.page import results_of, write_suite_page
 
-        results = results_of(runs[0])
+        results = results_of(runs[0], data_dir)
         write_suite_page(path, results, results.figure())
     else:
         with show_progress(aside) as observer:

@@ -1,8 +1,7 @@
 """`llp suite`."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +10,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from torchllp.cli import Misuse
-from torchllp.cli.console import console, show_table
+from torchllp.cli.console import console, saying_how_to_go_on, show_table
 from torchllp.cli.places import sbatch_options
 from torchllp.cli.training import Flag, Repeated
 from torchllp.errors import LLPError
@@ -114,7 +113,7 @@ def suite(
         directory.forget_failures(cells)
     board = Board(cells, directory, num_workers=jobs)
     problem: LLPError | None = None
-    with _saying_how_to_go_on(directory):
+    with saying_how_to_go_on(f"runs are in {directory.path}: the same command goes on"):
         if on is None and jobs == 1:
             _work(cells, directory, board)
         else:
@@ -142,17 +141,6 @@ def _check_data(cells: "Sequence[Cell]", directory: "SuiteDirectory") -> None:
     left = [cell for cell in cells if not directory.run(cell.name).is_finished]
     for data in {cell.dataset: cell.config.data for cell in left}.values():
         load_data(data)
-
-
-@contextmanager
-def _saying_how_to_go_on(directory: "SuiteDirectory") -> Iterator[None]:
-    """When it is stopped, not when it fails."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            console.print(f"stopped; runs are in {directory.path}: the same command goes on")
-        raise
 
 
 def _work(cells: "Sequence[Cell]", directory: "SuiteDirectory", board: "Board", *, watched: bool = True) -> None:
@@ -212,7 +200,7 @@ def _tell_failures(cells: "Sequence[Cell]", directory: "SuiteDirectory", problem
     """An error if runs failed, or if jobs did before all was done; what they had begun is named."""
     from torchllp.experiments.directory import State
 
-    states = {cell.name: directory.standing(cell).state for cell in cells}
+    states = {cell.name: directory.state(cell) for cell in cells}
     if problem is not None and all(state is State.FINISHED for state in states.values()):
         console.print(f"{problem}; all runs are finished, as others went on with them", soft_wrap=True)
     elif problem is not None:

@@ -66,12 +66,20 @@ def flags_of(
 
 def config_of(flags: Mapping[str, Any], config: Path | None, preset: str | None) -> Config:
     """What `llp train` trains by: the preset, the model of ``init_from``, the file and the flags, in this order."""
-    layers = (read_toml(config) if config else {}, flags)
+    layers = (layer_of(config), flags)
     plain = Config.layered(*layers)
     check_flags(plain, *layers)
     kind = TABLE if plain.own.is_table else plain.data.dataset
     recipe_layer = find_preset(preset or "quick", kind, plain.model.name, frozen=plain.freeze)
     return Config.layered(recipe_layer, model_of(plain.init_from), *layers)
+
+
+def layer_of(config: Path | None) -> dict[str, Any]:
+    """What the file of --config says, as a layer."""
+    if config is None:
+        return {}
+    Config.read(config)  # raises, with the name of the file, if something in it is wrong
+    return read_toml(config)
 
 
 def default_name(config: Config, what: str) -> str:
@@ -123,18 +131,24 @@ def train_or_stop(
     from torchllp.cli.progress import show_progress
     from torchllp.run import Run
 
+    run = Run(path)
+    before = _when_written(run.config_file)
     try:
         with show_progress(quiet=not is_first()) as observer, _profiled(observer, path, wanted=profile) as observer:
             if config is None:
                 return job.resume(path, observer=observer, kind=kind or job.Job)
             return job.start(config, path, overwrite=overwrite, observer=observer, kind=kind or job.Job)
     except BaseException as error:
-        run = Run(path)
         lost = isinstance(error, ProcessLost)
         stopped = lost or (is_first() and not isinstance(error, Exception))
-        if stopped and run.config_file.is_file():
+        is_ours = config is None or _when_written(run.config_file) != before  # not one that was to be replaced
+        if stopped and is_ours and run.config_file.is_file():
             console.print(f"stopped; continue by: {run.how_to_resume}", soft_wrap=True)
         raise
+
+
+def _when_written(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.is_file() else None
 
 
 @contextmanager

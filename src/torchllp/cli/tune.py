@@ -3,8 +3,6 @@
 import logging
 import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +10,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from torchllp.cli import Misuse
-from torchllp.cli.console import console, percent, show_table
+from torchllp.cli.console import console, percent, saying_how_to_go_on, show_table
 from torchllp.cli.flags import check_flags
 from torchllp.cli.places import sbatch_options
 from torchllp.cli.training import Flag, Repeated, check_resume_alone, config_of, default_name, flags_of, section
@@ -139,7 +137,7 @@ def tune(
         _prepare(space)
         opened = Study.start(study or Path("runs", default_name(base, "study")), space)
     console.print(f"study: {opened.path}", soft_wrap=True)
-    with _saying_how_to_go_on(opened):
+    with saying_how_to_go_on(f"go on by: {opened.how_to_resume}"):
         if on is None or jobs is None:
             _run_trials(opened, trials, prune=prune, batch=batch)
         else:
@@ -176,17 +174,6 @@ def _prepare(space: "SearchSpace") -> None:
     logging.getLogger("torchllp").setLevel(logging.INFO)
     with show_progress() as observer:
         prepare(space, observer.on_images).log()
-
-
-@contextmanager
-def _saying_how_to_go_on(study: "Study") -> Iterator[None]:
-    """When it is stopped, not when it fails."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            console.print(f"stopped; go on by: {study.how_to_resume}", soft_wrap=True)
-        raise
 
 
 def _run_trials(study: "Study", num_trials: int, *, prune: bool, batch: str | None) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from torchllp.data.dataset import Dataset, Instances
-from torchllp.data.files import checksum_warnings, data_directory, find_or_download
+from torchllp.data.files import data_directory, find_or_download, with_provenance
 from torchllp.data.safe_pickle import load_arrays
 from torchllp.errors import LLPError
 
@@ -86,7 +86,7 @@ def _load(source: Source, root: Path, download: bool) -> Dataset:
     data = Dataset.from_images(source.name, train, test, class_names=_class_names(source, folder), flip=True)
     published = source.train | source.test | source.meta
     present = {file: md5 for file, md5 in published.items() if (folder / file).is_file()}
-    return replace(data, warnings=checksum_warnings(folder, present))
+    return with_provenance(data, folder, present)
 
 
 def _download(source: Source, root: Path) -> None:

@@ -4,14 +4,13 @@ import gzip
 import math
 import os
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from torchllp.data.dataset import Dataset, Instances
-from torchllp.data.files import checksum_warnings, data_directory, find_or_download
+from torchllp.data.files import data_directory, find_or_download, with_provenance
 from torchllp.errors import LLPError
 
 NAME = "fashion-mnist"
@@ -43,7 +42,7 @@ def load(data_dir: str | os.PathLike[str] | None = None, *, download: bool = Fal
     folder = find_or_download(NAME, root, folders, list(PUBLISHED), _download if download else None)
     train, test = _instances(folder, "train"), _instances(folder, "t10k")
     data = Dataset.from_images(NAME, train, test, class_names=CLASS_NAMES, flip=True)
-    return replace(data, warnings=checksum_warnings(folder, PUBLISHED))
+    return with_provenance(data, folder, PUBLISHED)
 
 
 def _download(root: Path) -> None:

@@ -3,8 +3,10 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from torchllp.data.dataset import Dataset
 from torchllp.errors import LLPError
 
 
@@ -30,6 +32,16 @@ or say where it is by --data-dir or TORCHLLP_DATA
         f"{name}: no {missing} in {looked}: get it by llp check --dataset {name} --download, "
         "or say where it is by --data-dir or TORCHLLP_DATA"
     )
+
+
+def with_provenance(data: Dataset, directory: Path, published: Mapping[str, str]) -> Dataset:
+    """The data set, with a warning for each of its files whose MD5 is not the published one.
+
+    Then its name says so too, and with it every table: figures on other files are not figures on the data set.
+    """
+    warnings = checksum_warnings(directory, published)
+    name = f"{data.name} (not the published files, {len(data.train):,} training images)" if warnings else data.name
+    return replace(data, name=name, warnings=warnings)
 
 
 def checksum_warnings(directory: Path, published: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """SVHN's cropped digits, from the two .mat files."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from scipy.io import loadmat
 
 from torchllp.data.dataset import Dataset, Instances
-from torchllp.data.files import checksum_warnings, data_directory, find_or_download
+from torchllp.data.files import data_directory, find_or_download, with_provenance
 from torchllp.errors import LLPError
 
 NAME = "svhn"
@@ -24,11 +23,8 @@ def load(data_dir: str | os.PathLike[str] | None = None, *, download: bool = Fal
     folders = [root / "SVHN", root / "svhn", root]
     folder = find_or_download(NAME, root, folders, list(PUBLISHED), _download if download else None)
     train, test = _instances(folder / TRAIN), _instances(folder / TEST)
-    warnings = checksum_warnings(folder, PUBLISHED)
-    # figures on other files are not figures on SVHN: every table must say so
-    name = NAME if not warnings else f"{NAME} (not the published files, {len(train):,} training images)"
-    data = Dataset.from_images(name, train, test, class_names="0123456789", translate=True)
-    return replace(data, warnings=warnings)
+    data = Dataset.from_images(NAME, train, test, class_names="0123456789", translate=True)
+    return with_provenance(data, folder, PUBLISHED)
 
 
 def _download(root: Path) -> None:

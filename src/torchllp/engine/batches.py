@@ -161,6 +161,7 @@ class BatchMaker:
             num_bags=self._divisor(share, max(1, share.num_bags)),
             num_instances=self._divisor(share, share.step_size),
             num_labelled_instances=self._divisor(share, max(1, share.num_labelled_instances)),
+            mean_bag_size=max(1, share.num_labelled_instances) / max(1, share.num_bags),
             reduce=self._sum_of_others if share.is_idle else self.processes.sum,
         )
         later = (lambda chunk: torch.cat([x for x in view(chunk) if x is not None])) if in_chunks else None

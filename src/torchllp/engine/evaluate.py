@@ -1,5 +1,6 @@
 """Predictions of a whole set of instances, and what they are worth."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from torchllp.bags import Bags
 from torchllp.calibration import Calibration
 from torchllp.data.dataset import Instances
 from torchllp.engine.distributed import ALONE, Processes
-from torchllp.functional import log_probabilities, whole_counts
+from torchllp.functional import log_probabilities, whole_bag_counts
 from torchllp.metrics import accuracy, bag_errors, count_score, prior_log_probability
+from torchllp.models.features import features_of, predicting
 from torchllp.views.views import Views
 
 LARGEST_BATCH = 1024
@@ -32,7 +34,6 @@ def evaluation_batch(shape: tuple[int, ...], device: torch.device) -> int:
     return max(1, min(LARGEST_BATCH, (PIXELS_ON_CPU if device.type == "cpu" else PIXELS) // pixels))
 
 
-@torch.no_grad()
 def predict(
     model: nn.Module,
     views: Views,
@@ -44,17 +45,28 @@ def predict(
 
     With ``rows``, of those alone; the inputs may be larger than memory. Several ``processes`` share the work.
     """
-    was_training, device = model.training, next(model.parameters()).device
+    device = next(model.parameters()).device
     if processes.count > 1:
         parts = (torch.arange(len(inputs)) if rows is None else rows).tensor_split(processes.count)
         return processes.gather(predict(model, views, inputs, parts[processes.rank]), [*map(len, parts)])
+    with predicting(model):
+        chunks = _prepared(views, inputs, rows, device)
+        return torch.cat([log_probabilities(model(chunk)) for chunk in chunks])
+
+
+def predict_features(model: nn.Module, views: Views, inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The features by which raw instances are predicted, ``[N, D]``, on the CPU; with ``rows``, of those alone."""
+    device = next(model.parameters()).device
+    with predicting(model):
+        chunks = _prepared(views, inputs, rows, device)
+        return torch.cat([features_of(model, chunk).flatten(1).float().cpu() for chunk in chunks])
+
+
+def _prepared(views: Views, inputs: Tensor, rows: Tensor | None, device: torch.device) -> Iterator[Tensor]:
+    """Raw instances as a model takes them, as many at a time as it should predict."""
     size = evaluation_batch(tuple(inputs.shape[1:]), device)
     chunks = inputs.split(size) if rows is None else (inputs[part] for part in rows.split(size))
-    model.eval()
-    try:
-        return torch.cat([log_probabilities(model(views.plain(chunk.to(device)))) for chunk in chunks])
-    finally:
-        model.train(was_training)
+    return (views.plain(chunk.to(device)) for chunk in chunks)
 
 
 def class_prior(bags: Bags) -> np.ndarray:
@@ -69,8 +81,7 @@ def reported_counts(bags: Bags) -> dict[str, Any]:
     Those that are known exactly are made whole.
     """
     if bags.reported is None:
-        whole = np.stack([*map(whole_counts, bags.proportions, bags.sizes.tolist())])
-        return {"counts": torch.tensor(whole)}
+        return {"counts": whole_bag_counts(torch.tensor(bags.proportions), torch.tensor(bags.sizes))}
     noise: dict[str, Any] = {}
     if bags.noise is not None:
         noise = {"noise": bags.noise.kind, "scale": torch.tensor(bags.noise.scale)}
@@ -80,17 +91,15 @@ def reported_counts(bags: Bags) -> dict[str, Any]:
 class HeldOut:
     """Bags that are not trained on, to judge predictions by without a label."""
 
-    def __init__(self, bags: Bags, trained_on: Bags, train: Instances, device: torch.device | None = None) -> None:
-        """``device`` is the model's, if the instances are elsewhere."""
-        device = device or train.inputs.device
+    def __init__(self, bags: Bags, trained_on: Bags, train: Instances) -> None:
         self.train = train
         self.members = torch.tensor(bags.members, device=train.inputs.device)
-        self.bag_index = torch.tensor(bags.bag_of[bags.members], device=device)
-        self.proportions = torch.tensor(bags.proportions, dtype=torch.float32, device=device)
-        self.observed = torch.tensor(bags.observed, device=device)
+        self.bag_index = torch.tensor(bags.bag_of[bags.members])
+        self.proportions = torch.tensor(bags.proportions, dtype=torch.float32)
+        self.observed = torch.tensor(bags.observed)
         self.reports = reported_counts(bags)
         self.prior = torch.tensor(class_prior(trained_on))
-        self.by_prior = prior_log_probability(self.prior, self.bag_index.cpu(), **self.reports)
+        self.by_prior = prior_log_probability(self.prior, self.bag_index, **self.reports)
 
     def judge(
         self,
@@ -99,15 +108,15 @@ class HeldOut:
         processes: Processes = ALONE,
     ) -> dict[str, Tensor]:
         """The criteria an epoch can be chosen by, see `metrics`."""
-        log_p = predict(model, views, self.train.inputs, self.members, processes)
-        on_cpu = log_p.cpu(), self.bag_index.cpu()  # in doubles, which not every device has
-        score = count_score(*on_cpu, prior=self.prior, by_prior=self.by_prior, **self.reports)
+        # On the CPU, where the bags are and doubles, which not every device has.
+        log_p = predict(model, views, self.train.inputs, self.members, processes).cpu()
+        score = count_score(log_p, self.bag_index, prior=self.prior, by_prior=self.by_prior, **self.reports)
         return bag_errors(log_p, self.bag_index, self.proportions, self.observed) | {"count_score": score}
 
     def calibrate(self, model: nn.Module, views: Views) -> Calibration:
         """What these bags say of the probabilities that a model gives."""
         log_p = predict(model, views, self.train.inputs, self.members)
-        return Calibration.fit(log_p.cpu(), self.bag_index.cpu(), **self.reports)
+        return Calibration.fit(log_p.cpu(), self.bag_index, **self.reports)
 
 
 def evaluate(

@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from torchllp.config import Compute, Recipe
 from torchllp.data.dataset import Dataset, Instances
-from torchllp.engine.evaluate import evaluation_batch
+from torchllp.engine.evaluate import predict_features
 from torchllp.engine.precision import pick_device
 from torchllp.engine.process import borrowed_process
 from torchllp.engine.views import views_of
-from torchllp.models.features import check_head, features_of, head_of
+from torchllp.models.features import check_head, head_of
 from torchllp.models.linear import LinearModel
-from torchllp.views.views import Views
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,23 +61,16 @@ def freeze(model: nn.Module, data: Dataset, compute: Compute | None = None) -> t
     model = deepcopy(model).to(device).eval().requires_grad_(False)
     with borrowed_process(device, compute.threads):
         check_head(model, views.plain(data.train.inputs[:4].to(device)))
-        train = _features(model, views, data.train.inputs, device)
+        train = predict_features(model, views, data.train.inputs)
         mean, std = train.mean(0), train.std(0, correction=0)
         std = torch.where(std > 1e-5 * mean.abs(), std, 1.0)  # a feature that hardly changes is only shifted
         test = data.test
         if test is not None and test is not data.train:
-            test = Instances((_features(model, views, test.inputs, device) - mean) / std, test.labels)
+            test = Instances((predict_features(model, views, test.inputs) - mean) / std, test.labels)
     instances = Instances((train - mean) / std, data.train.labels)
     test = instances if data.test is data.train else test
     features = replace(data, train=instances, test=test, mean=(), std=(), encoder=None, flip=False, translate=False)
     return Frozen(model.cpu(), mean, std), features
-
-
-@torch.no_grad()
-def _features(model: nn.Module, views: Views, inputs: Tensor, device: torch.device) -> Tensor:
-    """Features of raw instances, ``[N, D]``, on the CPU."""
-    chunks = inputs.split(evaluation_batch(tuple(inputs.shape[1:]), device))
-    return torch.cat([features_of(model, views.plain(chunk.to(device))).float().cpu() for chunk in chunks])
 
 
 def _head(model: nn.Module) -> nn.Linear:

@@ -145,7 +145,7 @@ def train(
         chunk_size=compute.chunk_size,
         stream=stream,
     )
-    judge = None if held_out is None else HeldOut(held_out, bags, data.train, device)
+    judge = None if held_out is None else HeldOut(held_out, bags, data.train)
 
     if compute.channels_last and len(data.input_shape) == 3:
         model.to(memory_format=torch.channels_last)

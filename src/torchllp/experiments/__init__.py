@@ -17,9 +17,9 @@ SUITES = Registry(
             "torchllp.experiments.paper_motivation:SUITE", "Fig. 2: pseudo-labels get worse and smoother in larger bags"
         ),
         "paper-sensitivity": Entry(
-            "torchllp.experiments.paper_sensitivity:SUITE", "how much both betas matter: a grid of them"
+            "torchllp.experiments.paper_sensitivity:SUITE", "Fig. 6: how much both betas matter"
         ),
-        "paper-weights": Entry("torchllp.experiments.paper_weights:SUITE", "Fig. 5: AHIL's weights over the epochs"),
-        "paper-tsne": Entry("torchllp.experiments.paper_tsne:SUITE", "Fig. 6: t-SNE of what three methods have learnt"),
+        "paper-weights": Entry("torchllp.experiments.paper_weights:SUITE", "Fig. 4: AHIL's weights over the epochs"),
+        "paper-tsne": Entry("torchllp.experiments.paper_tsne:SUITE", "Fig. 5: t-SNE of what three methods have learnt"),
     },
 )

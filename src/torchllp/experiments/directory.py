@@ -108,17 +108,22 @@ class SuiteDirectory:
     def _begun_file(self, cell: Cell) -> Path:
         return self.path / ".begun" / cell.name
 
-    def standing(self, cell: Cell) -> Standing:
+    def state(self, cell: Cell) -> State:
         run = self.run(cell.name)
         if self.failure_file(cell).is_file():
-            return Standing(State.FAILED)
-        rows = run.metrics() if run.metrics_file.is_file() else []
-        known = (len(rows), sum(row["seconds"] for row in rows))
+            return State.FAILED
         if run.is_finished:
-            return Standing(State.FINISHED, *known)
+            return State.FINISHED
         if self._is_claimed(cell):
-            return Standing(State.RUNNING, *known)
-        return Standing(State.STOPPED if rows else State.WAITING, *known)
+            return State.RUNNING
+        has_epochs = run.metrics_file.is_file() and run.metrics_file.stat().st_size > 0
+        return State.STOPPED if has_epochs else State.WAITING
+
+    def standing(self, cell: Cell) -> Standing:
+        """The state of a run, and its epochs, which take longer to read."""
+        run = self.run(cell.name)
+        rows = run.metrics() if run.metrics_file.is_file() else []
+        return Standing(self.state(cell), len(rows), sum(row["seconds"] for row in rows))
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:

@@ -143,6 +143,6 @@ def grid_figure(results: Results) -> Figure:
 
 def tsne_figure(results: Results) -> Figure:
     """Features of test instances by t-SNE: a panel a run."""
-    findings = {cell.row: Findings(results.run(cell)) for cell in results.cells}
+    findings = {cell.row: Findings(results.run(cell), data_dir=results.data_dir) for cell in results.cells}
     maps = [(row, Map.of(*found.features(MOST_DOTS))) for row, found in findings.items()]
     return draw_maps(maps, next(iter(findings.values())).class_names)

@@ -1,5 +1,6 @@
 """The page of a suite: its table, its figure, and its runs side by side."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -14,11 +15,12 @@ from torchllp.report.write import write_page
 from torchllp.run import read_json
 
 
-def results_of(folder: Path) -> Results:
-    """What the runs have come to whose results are in a directory."""
+def results_of(folder: Path, data_dir: Path | None = None) -> Results:
+    """What the runs have come to whose results are in a directory; the data sets' files are in ``data_dir``."""
     content = read_json(folder / SUITE_FILE)
     plan = Plan(content["name"], content["scale"], content["held_out"], tuple(content["only"]))
-    return Results.of(plan.suite, plan.scale, plan.cells(), SuiteDirectory(runs_beside(folder)), plan.command)
+    results = Results.of(plan.suite, plan.scale, plan.cells(), SuiteDirectory(runs_beside(folder)), plan.command)
+    return replace(results, data_dir=data_dir)
 
 
 def write_suite_page(path: Path, results: Results, figure: Figure | None) -> None:

@@ -1,4 +1,4 @@
-"""The paper's test of sensitivity: accuracy over a grid of both betas, in bags of 128.
+"""Figure 6 of the paper: accuracy over a grid of both betas, in bags of 128.
 
 The figure's own grid is not printed; the text speaks of 1, 2, 5 and 40.
 """
@@ -23,6 +23,4 @@ def cells(scale: Scale) -> Iterator[Cell]:
                 yield scale.cell(dataset, "ahil", bag_size, seed, row=row, options=options)
 
 
-SUITE = Suite(
-    "paper-sensitivity", "Accuracy of AHIL over a grid of both betas (parameter sensitivity)", cells, grid_figure
-)
+SUITE = Suite("paper-sensitivity", "Accuracy of AHIL over a grid of both betas (Fig. 6)", cells, grid_figure)

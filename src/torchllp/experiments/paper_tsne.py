@@ -1,4 +1,4 @@
-"""Figure 6 of the paper: t-SNE of the features that three methods learn from bags of 256."""
+"""Figure 5 of the paper: t-SNE of the features that three methods learn from bags of 256."""
 
 from collections.abc import Iterator
 
@@ -13,4 +13,4 @@ def cells(scale: Scale) -> Iterator[Cell]:
         yield scale.cell(dataset, method, bag_size, scale.seeds[0])
 
 
-SUITE = Suite("paper-tsne", "What dllp, rot and ahil have learnt, by t-SNE (Fig. 6)", cells, tsne_figure)
+SUITE = Suite("paper-tsne", "What dllp, rot and ahil have learnt, by t-SNE (Fig. 5)", cells, tsne_figure)

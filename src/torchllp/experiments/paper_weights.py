@@ -1,4 +1,4 @@
-"""Figure 5 of the paper: AHIL's adaptive weights over the epochs, for three bag sizes."""
+"""Figure 4 of the paper: AHIL's adaptive weights over the epochs, for three bag sizes."""
 
 from collections.abc import Iterator
 
@@ -24,4 +24,4 @@ def draw(results: Results) -> Figure:
     return curves_figure(results, METRICS)
 
 
-SUITE = Suite("paper-weights", "AHIL's weights over the epochs, by bag size (Fig. 5)", cells, draw)
+SUITE = Suite("paper-weights", "AHIL's weights over the epochs, by bag size (Fig. 4)", cells, draw)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from torchllp.errors import LLPError, first_line
 from torchllp.experiments.directory import SuiteDirectory
 from torchllp.experiments.published import SOURCE, Published, published
 from torchllp.experiments.suite import Cell, Suite
@@ -57,6 +58,8 @@ class Results:
     """That brings them about."""
     num_missing: int = 0
     """How many runs are not finished."""
+    data_dir: Path | None = None
+    """Where the data sets' files are now, if not where the runs had them."""
 
     @classmethod
     def of(
@@ -143,6 +146,7 @@ class Results:
         notes.append("oracle epoch: the best by test labels, which nobody has in practice.")
         if any(group.published for group in self.groups):
             notes.append(f"published: as printed in {SOURCE}, whose networks and budget are those of scale full.")
+            notes.append("Its published code reports the best epoch by test labels, as the oracle epoch here.")
         return notes
 
     def facts(self) -> list[tuple[str, str]]:
@@ -174,7 +178,14 @@ class Results:
 
     def figure(self) -> "Figure | None":
         """What the suite draws of them, if it does."""
-        return None if self.suite.draw is None else self.suite.draw(self)
+        if self.suite.draw is None:
+            return None
+        try:
+            return self.suite.draw(self)
+        except LLPError:
+            raise
+        except Exception as error:  # a user's own code may raise anything
+            raise LLPError(f"suite {self.suite.name}: its figure cannot be drawn: {first_line(error)}") from error
 
     def _epochs(self) -> list[dict[str, Any]]:
         return [{"run": cell.name} | row for cell in self.cells for row in self.run(cell).metrics()]

@@ -37,14 +37,15 @@ class Scale:
         return self.datasets or of_the_paper
 
     def bag_sizes_for(self, *of_the_paper: int) -> tuple[int, ...]:
-        """The paper's sizes, each brought to the largest of this scale that is not above it.
+        """The paper's sizes, each brought to the largest of this scale that is not above it, or else to the smallest.
 
         >>> SCALES["quick"].bag_sizes_for(16, 128, 256)
         (16, 64)
         """
         if not self.bag_sizes:
             return of_the_paper
-        sizes = [max(known for known in self.bag_sizes if known <= size) for size in of_the_paper]
+        smallest = min(self.bag_sizes)
+        sizes = [max((known for known in self.bag_sizes if known <= size), default=smallest) for size in of_the_paper]
         return tuple(dict.fromkeys(sizes))
 
     def cell(
@@ -66,7 +67,7 @@ class Scale:
         options, recipe = options or {}, recipe or {}
         freeze = after is not None and METHODS.load(method).for_frozen_features
         layers = [
-            preset("quick" if freeze else self.recipe, dataset, frozen=freeze),
+            {} if freeze else preset(self.recipe, dataset),
             self.layer,
             self.by_dataset.get(dataset, {}),
             {"recipe": self._frozen_recipe(dataset) if freeze else {}},

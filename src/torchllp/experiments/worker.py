@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torchllp import job
 from torchllp.engine.train import Observer
-from torchllp.errors import LLPError
+from torchllp.errors import LLPError, first_line
 from torchllp.experiments.directory import State, SuiteDirectory
 from torchllp.experiments.suite import Cell
 from torchllp.methods import METHODS
@@ -32,10 +32,10 @@ def work(
     while waits or has_trained:  # meanwhile another worker may have been killed, and have left something
         waits = has_trained = False
         for cell in cells:
-            if directory.standing(cell).state in (State.FINISHED, State.FAILED):
+            if directory.state(cell) in (State.FINISHED, State.FAILED):
                 continue
             if cell.after is not None:
-                before = directory.standing(by_name[cell.after]).state
+                before = directory.state(by_name[cell.after])
                 if before is State.FAILED:
                     with directory.claim(cell) as is_ours:
                         if is_ours:
@@ -70,5 +70,5 @@ def train(cell: Cell, directory: SuiteDirectory, observer: Observer) -> None:
             job.start(directory.config(cell), run.path, observer=observer, kind=kind)
     except LLPError as error:
         directory.mark_failed(cell, str(error))
-    except Exception:
-        directory.mark_failed(cell, traceback.format_exc())
+    except Exception as error:
+        directory.mark_failed(cell, f"{traceback.format_exc()}\n{first_line(error)}")

@@ -18,6 +18,7 @@ from torchllp.export.format import DESCRIPTION, Format, Runner
 from torchllp.export.onnx import Onnx
 from torchllp.export.torch_export import TorchExport
 from torchllp.export.weights import Weights, load_exported
+from torchllp.files import check_directory_of
 from torchllp.predictor import Predictor
 from torchllp.registry import unknown_name
 from torchllp.run import Run
@@ -121,8 +122,7 @@ def check_export(path: Path, to: str, *, overwrite: bool) -> None:
         raise LLPError(f"{path}: files of {to} end in {suffix}")
     if not suffix and path.suffix == f".{to}":
         raise LLPError(f"{path}: {to} goes to a folder, whose name needs no ending")
-    if not path.parent.is_dir():
-        raise LLPError(f"{path}: there is no such directory")
+    check_directory_of(path)
     if not path.exists():
         return
     if not overwrite:

@@ -6,7 +6,7 @@ from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
 from torchllp.functional.count_moments import gaussian_count_loss, moments_loss
 from torchllp.functional.count_noise import noise_variance
-from torchllp.functional.counts import count_log_probability, log_odds
+from torchllp.functional.counts import count_log_probability, log_odds, whole_bag_counts
 from torchllp.functional.dual_entropy import (
     AUTO_BETA,
     auto_beta,
@@ -78,6 +78,7 @@ __all__ = [
     "uniform_alignment",
     "unit_length",
     "whitened_linear",
+    "whole_bag_counts",
     "whole_counts",
     "with_rest",
 ]

@@ -16,6 +16,22 @@ ELEMENTS = 2**22
 BISECTIONS = 64
 
 
+def whole_bag_counts(proportions: Tensor, sizes: Tensor) -> Tensor:
+    """Whole numbers nearest to ``proportions [B, C]`` times ``sizes [B]`` that sum to the sizes, ``[B, C]``.
+
+    By largest remainder, in doubles, as :func:`~.assignment.whole_counts` does for one bag.
+
+    >>> whole_bag_counts(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([5]))
+    tensor([[3., 1., 1.]], dtype=torch.float64)
+    """
+    sizes = sizes.double()[:, None]
+    quota = (proportions.double() * sizes).round(decimals=4)  # remainders are equal that would be but for rounding
+    counts = quota.floor()
+    largest_first = (counts - quota).argsort(dim=1, stable=True)
+    rank = largest_first.argsort(dim=1)
+    return counts + (rank < sizes - counts.sum(1, keepdim=True))
+
+
 def log_odds(log_p: Tensor) -> Tensor:
     """``log p - log(1 - p)`` of each class against all others, ``[N, C]``, with all digits where a class is certain.
 

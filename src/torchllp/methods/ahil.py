@@ -25,8 +25,8 @@ class AHIL(Method):
         weigh_bags: False leaves the bag-level weight out (Table 2).
         weigh_instances: False leaves the instance-level weight out (Table 2).
         bag_weighting: ``"equal"`` (every bag counts the same, Eq. 2) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     views = ("weak", "strong")

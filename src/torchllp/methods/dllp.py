@@ -13,8 +13,8 @@ class DLLP(Method):
 
     Args:
         bag_weighting: ``"equal"`` (every bag counts the same, Eq. 2) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     in_chunks = True

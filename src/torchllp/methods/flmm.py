@@ -19,8 +19,8 @@ class FLMm(Method):
         label_weight: weight of the loss on pseudo-labels.
         support: share of a bag from which on a class is taken as present, both known and predicted.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     for_frozen_features = True

@@ -33,8 +33,8 @@ class LLPVAT(Method):
         eps: length of the perturbation of an instance of 3,072 values (CIFAR); of others it is scaled to their number.
         xi: length of the step by which its direction is found.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     def __init__(

@@ -23,8 +23,8 @@ class ROT(Method):
         eps: entropy of the plan; smaller is nearer to one class an instance, and needs more rounds.
         rounds: Sinkhorn rounds.
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     views = ("weak", "strong")

@@ -20,8 +20,8 @@ class SoftMatch(Method):
         n_sigma: how fast trust falls below the mean; larger trusts less.
         align: True computes trust from predictions aligned to the uniform distribution of classes (UA).
         bag_weighting: ``"equal"`` (every bag counts the same) or ``"size"`` (every instance does).
-        bag_term: ``"mean"`` (the bag's mean prediction against its proportions) or ``"count"`` (how probable its counts
-            are).
+        bag_term: ``"mean"`` (the bag's mean prediction against its proportions), ``"count"`` (how probable its counts
+            are), ``"gaussian"`` (the same by a normal distribution) or ``"moments"`` (of the counts).
     """
 
     views = ("weak", "strong")

@@ -19,6 +19,7 @@ from torchllp.functional import (
     noise_weight,
     proportion_kl,
     proportion_loss,
+    whole_bag_counts,
     with_rest,
 )
 from torchllp.registry import unknown_name
@@ -45,10 +46,13 @@ def count_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Te
 
     In nats an instance, as all terms are.
     """
+    counts = _counts(batch)
+    if batch.reported is None:  # shares that may be rounded, of counts that are whole and sum to the bag's size
+        counts = torch.where(counts.isnan(), torch.nan, whole_bag_counts(batch.proportions, batch.sizes))
     log_probability = count_log_probability(
         log_p,
         batch.bag_index,
-        _counts(batch),
+        counts,
         noise=batch.noise_kind,
         scale=batch.noise_scale,
         largest=batch.largest_bag,
@@ -71,7 +75,7 @@ def _an_instance(nats: Tensor, batch: BagBatch) -> Tensor:
     Bags keep their weights in the likelihood, and the gradient does not grow with them: as it is, it would make SGD
     diverge in bags of 64 by the learning rate that suits the mean.
     """
-    return nats * batch.num_bags / batch.num_labelled_instances
+    return nats / batch.mean_bag_size
 
 
 def moments_term(log_p: Tensor, batch: BagBatch, proportions: Tensor, log_mean: Tensor, *, order: int = 2) -> Tensor:

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from torchllp.errors import LLPError
-from torchllp.files import write_atomically
+from torchllp.files import check_directory_of, write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 LONGEST_NAME = 28
@@ -29,8 +29,7 @@ def check_figure(path: Path, also: Iterable[str] = ()) -> None:
     if path.suffix.lower().removeprefix(".") not in FORMATS:
         *endings, last = [*(f".{ending}" for ending in FORMATS), *also]
         raise LLPError(f"{path}: pictures are written to {', '.join(endings)} or {last} files")
-    if not path.parent.is_dir():
-        raise LLPError(f"{path}: there is no such directory")
+    check_directory_of(path)
 
 
 def save_figure(figure: Figure, path: Path, *, for_print: bool = False) -> None:

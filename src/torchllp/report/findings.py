@@ -12,7 +12,7 @@ from torchllp.bags import Bags
 from torchllp.batch import BagBatch
 from torchllp.data.dataset import Instances
 from torchllp.data.image_cache import Progress
-from torchllp.engine.evaluate import predict
+from torchllp.engine.evaluate import predict, predict_features
 from torchllp.errors import LLPError
 from torchllp.functional import bag_mean
 from torchllp.methods import create_method
@@ -20,7 +20,6 @@ from torchllp.methods.ahil import AHIL
 from torchllp.methods.pseudo_labels import likeliest_labels
 from torchllp.methods.weights import dual_entropy_weights
 from torchllp.metrics import confusion_matrix
-from torchllp.models.features import as_predicted
 from torchllp.predictor import Predictor
 from torchllp.report.proportions import Shares
 from torchllp.report.reliability import Reliability
@@ -31,7 +30,6 @@ MOST_TESTED = 20_000
 """Labelled instances that are predicted at most; so are the next two of those in bags."""
 MOST_IN_TRAINING_BAGS = 15_000
 MOST_IN_HELD_OUT_BAGS = 5_000
-FEATURE_BATCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +157,8 @@ class Findings:
         if found is None:
             raise LLPError(f"{self.run.path}: no test instance has a label to be coloured by")
         test, rows, labels, _ = found
-        model, views = self.predictor.model, self.predictor.views
-        device = next(model.parameters()).device
-        parts = [
-            as_predicted(model, views.plain(test.inputs[part].to(device))).flatten(1).cpu()
-            for part in rows.split(FEATURE_BATCH)
-        ]
-        return torch.cat(parts).numpy(), labels.numpy()
+        features = predict_features(self.predictor.model, self.predictor.views, test.inputs, rows)
+        return features.numpy(), labels.numpy()
 
     def _labelled(self, most: int) -> tuple[Instances, Tensor, Tensor, int] | None:
         """The test instances, which of them have a label (of many a random part), these labels, and how many have."""

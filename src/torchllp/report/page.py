@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 
 from torchllp.errors import LLPError
+from torchllp.files import check_directory_of
 from torchllp.report.figure import as_svg
 from torchllp.report.numbers import are_numbers
 
@@ -98,5 +99,4 @@ def check_page(path: Path) -> None:
     """Raise if a page cannot be written to this path, before anything is computed for it."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise LLPError(f"{path}: pages are written to .html files")
-    if not path.parent.is_dir():
-        raise LLPError(f"{path}: there is no such directory")
+    check_directory_of(path)

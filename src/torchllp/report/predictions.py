@@ -13,7 +13,7 @@ import torch
 from torchllp.calibration import Calibration
 from torchllp.data.bag_table import JOIN
 from torchllp.errors import LLPError
-from torchllp.files import write_atomically
+from torchllp.files import check_directory_of, write_atomically
 
 Columns = Mapping[str, np.ndarray]
 
@@ -57,8 +57,8 @@ def bag_columns(
     sums = np.zeros((len(bags), len(class_names)))
     np.add.at(sums, index, probabilities[there])
     shares = sums / sizes[:, None]
-    parts = np.array([bag.split(JOIN) for bag in bags]).T if len(names) > 1 else [bags]
-    ids = dict(zip(names, parts, strict=True))
+    parts = [[bag.split(JOIN)[i] for bag in bags] for i in range(len(names))] if len(names) > 1 else [bags]
+    ids = {name: np.array(part, dtype=np.str_) for name, part in zip(names, parts, strict=True)}
     columns = {"p": shares}
     if interval is not None:
         calibration, level = interval
@@ -88,8 +88,7 @@ def check_output(path: Path, inputs: Iterable[Path | None]) -> None:
             raise LLPError(f"{path}: is read from, so predictions cannot be written to it")
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise LLPError(f"{path}: predictions are written to .csv or .parquet files")
-    if not path.parent.is_dir():
-        raise LLPError(f"{path}: there is no such directory")
+    check_directory_of(path)
 
 
 def write_columns(path: Path, columns: Columns) -> None:
