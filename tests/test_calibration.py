@@ -45,7 +45,7 @@ def test_few_bags_that_are_met_exactly_do_not_make_predictions_certain() -> None
 
 def test_calibrated_predictions_have_the_same_likeliest_class_and_sum_to_1() -> None:
     log_p, _ = predictions(4, 8, 5, seed=1)
-    calibrated = Calibration(3.0, np.empty((0, 5)))(log_p)
+    calibrated = Calibration(3.0, np.empty((0, 5)), np.zeros(5))(log_p)
     assert (calibrated.argmax(1) == log_p.argmax(1)).all()
     torch.testing.assert_close(calibrated.exp().sum(1), torch.ones(32, dtype=torch.float64))
     assert Calibration.none(5)(log_p) is log_p
@@ -67,6 +67,27 @@ def test_intervals_hold_the_true_shares_as_often_as_they_say(level: float, shift
     shares = counts[num_bags:].numpy() / size
     inside = ((shares >= low - 1e-6) & (shares <= high + 1e-6)).mean()
     assert level - 0.05 < inside < level + 0.15  # shares are whole fortieths, so rather more than less
+
+
+def test_intervals_hold_also_where_few_bags_were_held_out() -> None:
+    """Four errors say little of how large errors are; and what is predicted is always inside."""
+    size, num_held_out, num_new, inside = 40, 4, 20, []
+    for seed in range(40):
+        num_bags = num_held_out + num_new
+        log_p, _ = predictions(num_bags, size, 2, seed)
+        generator = torch.Generator().manual_seed(1000 + seed)
+        of_bag = 0.6 * torch.randn(num_bags, 2, generator=generator, dtype=torch.float64)
+        truth = (log_p + of_bag.repeat_interleave(size, 0)).softmax(1)
+        index, counts = bags_of(torch.multinomial(truth, 1, generator=generator)[:, 0], size, 2)
+        first = index < num_held_out
+        fitted = Calibration.fit(log_p[first], index[first], counts[:num_held_out])
+        p, later = fitted(log_p[~first]).exp(), index[~first] - num_held_out
+        low, high = fitted.bag_intervals(p, later, num_new, 0.9)
+        shares = counts[num_held_out:].numpy() / size
+        predicted = p.view(num_new, size, 2).mean(1).numpy()
+        assert (low <= predicted).all() and (predicted <= high).all()
+        inside.append(((shares >= low - 1e-6) & (shares <= high + 1e-6)).mean())
+    assert 0.87 < np.mean(inside) < 0.97
 
 
 def test_a_class_that_is_seldom_observed_has_intervals_that_hold() -> None:

@@ -458,6 +458,15 @@ class TestPredictions:
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             fitted.predict_bags(x, bags[1:])
 
+    def test_bag_ids_are_no_labels_to_be_scored_by(self, fitted: LLPClassifier) -> None:
+        with pytest.raises(LLPError, match="y has .* and none of the classes"):
+            fitted.score(X, [f"bag {bag}" for bag in BAGS])
+
+    def test_float_images_that_are_a_little_above_1_are_refused(self) -> None:
+        images = np.random.default_rng(0).random((len(X), 1, 8, 8))
+        with pytest.raises(LLPError, match=r"the largest value is 1\.0\d+: floats are from 0 to 1"):
+            quick(epochs=1).fit(1.02 * images / images.max(), BAGS, SHARE)
+
     def test_the_score_of_bags(self, fitted: LLPClassifier) -> None:
         p = fitted.predict_bags(X, BAGS)
         known = np.array([BOTH[bag] for bag in p])

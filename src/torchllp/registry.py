@@ -18,8 +18,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> LLPError:
     """
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return LLPError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(known)})")
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return LLPError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known)})")
 
 
 def check_options(owner: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

@@ -279,7 +279,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         """Accuracy, if ``y`` are labels. With ``proportions``: :meth:`score_bags`, where no label is needed."""
         if proportions is not None:
             return self.score_bags(X, y if bags is None else bags, proportions)
-        return float(accuracy_score(as_array(y), self.predict(X), sample_weight=sample_weight))
+        labels = as_array(y)
+        if len(labels) and not np.isin(labels, self.classes_).any():
+            raise LLPError(
+                f"y has {labels[0]!r} and none of the classes {', '.join(map(str, self.classes_[:5]))}: labels are "
+                "scored, and bags by their proportions"
+            )
+        return float(accuracy_score(labels, self.predict(X), sample_weight=sample_weight))
 
     def score_bags(
         self,

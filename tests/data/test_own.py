@@ -120,6 +120,7 @@ def test_nothing_is_known_of_the_classes() -> None:
 
 def test_classes_of_a_label_column() -> None:
     assert read_labels(Table.of({"y": [10, 9, None, 10]}), "y", None)[0] == ("9", "10")
+    assert read_labels(Table.of({"y": ["10.0", "2.0", "2.5"]}), "y", None)[0] == ("2.0", "2.5", "10.0")
     names, labels = read_labels(Table.of({"y": [1.0, 0.0, math.nan]}), "y", None)
     assert names == ("0", "1") and labels.tolist() == [1, 0, -1]
     assert read_labels(Table.of({"y": ["b", "2", "a", "10"]}), "y", None)[0] == ("2", "10", "a", "b")

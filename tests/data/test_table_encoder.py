@@ -317,3 +317,12 @@ def test_a_table_without_the_columns_of_the_model() -> None:
     encoder, _ = fit({"x": [1, 2], "t": ["a", "b"]})
     with pytest.raises(LLPError, match=r"^table: no column 't' that the model was trained on \(it has x, extra\)$"):
         encoder.transform(Table.of({"x": [1], "extra": [2]}))
+
+
+@pytest.mark.parametrize("start", [10**15, 10**18, 10**21, 1e30])
+def test_numbers_that_hardly_differ_for_their_size_stay_small(start: float) -> None:
+    """Their mean is rounded by more than they differ, and would be all that is left of them."""
+    table = Table.of({"order": [float(start + 7 * i) for i in range(300)], "x": [float(i % 7) for i in range(300)]})
+    encoder, features = TableEncoder.fit_transform(table, table.column_names)
+    assert features[:, 0].abs().max() < 20 and features[:, 1].std().item() == pytest.approx(1, abs=0.01)
+    torch.testing.assert_close(encoder.transform(table), features, atol=1e-5, rtol=0)

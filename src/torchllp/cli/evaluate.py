@@ -95,6 +95,8 @@ def evaluate(
             data, _, trained_on, held_out = load_supervision(config, bags_of(opened), observer.on_images)
             check_inputs(opened, data)
             test, what, notes = data.test, f"the {data.tests_on} of {data.name}", list(data.notes)
+            if test is None:
+                what = f"the held-out bags of {data.name}"
             if held_out is not None:
                 judged = HeldOut(held_out, trained_on, data.train).judge(predictor.model, predictor.views)
                 numbers |= {f"held-out {name}": value.item() for name, value in judged.items()}

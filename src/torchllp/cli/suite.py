@@ -109,6 +109,8 @@ def suite(
     if on is not None or jobs > 1:
         check_place(on or "local")
     _check_data(cells, directory)
+    if scale == "full":
+        console.print(f"{len(cells)} runs as large as the paper's: --dry-run tells what they take", soft_wrap=True)
     if retry:
         directory.forget_failures(cells)
     board = Board(cells, directory, num_workers=jobs)

@@ -96,7 +96,11 @@ def train(
     """
     given = locals()
     if resume is not None:
+        from torchllp.run import Run
+
         check_resume_alone(given)
+        if is_first() and Run(resume).is_finished:
+            console.print(f"{resume}: is finished already; nothing is trained", soft_wrap=True)
         _show_results([train_or_stop(None, resume)])
         return
     pieces = {"bag_term": bag_term, "pseudo_labels": pseudo_labels, "weights": weights}

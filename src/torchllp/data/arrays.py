@@ -112,6 +112,9 @@ class Images:
         white = None
         if images.dtype.kind == "f" and len(images):
             white = 1.0 if images.max() <= 1 else 255.0
+            largest = images.max()
+            if 1 < largest <= 2:  # as levels from 0 to 255 such images would be all but black
+                raise LLPError(f"{NAME}: the largest value is {largest:g}: floats are from 0 to 1, or levels to 255")
         shape = np.moveaxis(images, 3, 1).shape[1:] if channels_last else images.shape[1:]
         reader = cls(tuple(shape), channels_last, white)
         return reader, reader.read(images)

@@ -29,7 +29,7 @@ def read_labels(table: Table, column: str, class_names: Sequence[str] | None) ->
     missing = {None, *MISSING} - {*(class_names or ())}
     found = {text for text in texts if text not in missing}
     if class_names is None:
-        class_names = sorted(found, key=lambda text: (0, int(text), text) if text.isdecimal() else (1, 0, text))
+        class_names = sorted(found, key=_numbers_first)
     place = {name: c for c, name in enumerate(class_names)}
     others = found - {*class_names}
     if len(class_names) == 2 and class_names[0] == f"not {class_names[1]}":
@@ -41,6 +41,14 @@ def read_labels(table: Table, column: str, class_names: Sequence[str] | None) ->
         if text not in missing and text not in place:
             raise LLPError(f"{table.place(row, column)}: {text!r} is none of the classes {', '.join(class_names)}")
     return tuple(class_names), torch.tensor([-1 if text in missing else place[text] for text in texts])
+
+
+def _numbers_first(text: str) -> tuple[bool, float, str]:
+    """A key by which 2 and 2.5 come before 10, and both before words."""
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
 
 
 def labelled_instances(

@@ -118,10 +118,10 @@ class TableEncoder:
     @property
     def summary(self) -> str:
         """One line of what is learnt from."""
-        parts = [f"{len(self.mean)} numbers"] * bool(self.numbers)
-        parts += [f"{len(self.categories)} categories ({len(self.columns) - len(self.mean)} features)"] * bool(
-            self.categories
-        )
+        parts = [f"{len(self.mean)} number{'s' * (len(self.mean) != 1)}"] * bool(self.numbers)
+        if num_columns := len(self.categories):
+            ending = "y" if num_columns == 1 else "ies"
+            parts.append(f"{num_columns} categor{ending} ({len(self.columns) - len(self.mean)} features)")
         return f"features: {' and '.join(parts)}"
 
     @property
@@ -317,6 +317,11 @@ def _standardize(table: Table, numbers: Mapping[str, int], features: np.ndarray)
     mean = [scaler.mean_ if there else [np.nan] for scaler, there in zip(scalers, known, strict=True)]
     scale = [scaler.scale_ if there else [1.0] for scaler, there in zip(scalers, known, strict=True)]
     mean, scale = np.concatenate([[], *mean]), np.concatenate([[], *scale])
+    variance = np.concatenate([[], *(s.var_ if there else [1.0] for s, there in zip(scalers, known, strict=True))])
+    # Where numbers differ by less than the rounding of their mean, the scaler takes them for equal and leaves that in.
+    is_flat = (scale == 1) & (variance != 1) & (origin != 0)
+    mean[is_flat] = origin[is_flat]
+    scale[is_flat] = np.where(variance[is_flat] > 0, np.sqrt(variance[is_flat]), 1.0)
     for start in range(0, len(features), BLOCK_ROWS) if numbers else ():
         part = features[start : start + BLOCK_ROWS]
         part -= mean - origin

@@ -66,6 +66,4 @@ def check_epoch(model: nn.Module, row: Mapping[str, float]) -> None:
     weights = torch.stack([p.detach().isfinite().all() for p in model.parameters()]).all().item()
     wrong = ["the weights"] * (not weights) + [name for name, value in row.items() if not math.isfinite(value)]
     if wrong:
-        raise LLPError(
-            f"{wrong[0]} were not finite after epoch {row['epoch']:.0f}: try a smaller learning rate or float32"
-        )
+        raise LLPError(f"not finite after epoch {row['epoch']:.0f}: {wrong[0]}; try a smaller learning rate or float32")

@@ -65,9 +65,10 @@ def named(choice: Mapping[str, Any]) -> str:
     """A method or model by its name, with the options that are not its defaults.
 
     >>> named({"name": "ahil", "options": {"beta_bag": 5.0}})
-    'ahil (beta_bag=5.0)'
+    'ahil (beta_bag=5)'
     """
-    options = ", ".join(f"{name}={value}" for name, value in choice["options"].items())
+    shown = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in choice["options"].items()}
+    options = ", ".join(f"{name}={value}" for name, value in shown.items())
     return f"{choice['name']} ({options})" if options else choice["name"]
 
 
@@ -120,7 +121,7 @@ def compare(runs: Sequence[Run]) -> list[Group]:
         config, summary = run.config, run.summary
         # Where sizes are drawn they differ between seeds, but not what they are drawn from.
         size = config.data.bag_size if config.data.bags_from is None else summary["bag_size"]
-        choices = (named(summary["method"]), named(summary["model"]), tuple(settings[run].items()))
+        choices = (str(summary["method"]), str(summary["model"]), tuple(settings[run].items()))
         groups.setdefault((_data_of(run), size, *choices), []).append(run)
     return [Group(members, _label(members[0], runs, settings)) for members in groups.values()]
 

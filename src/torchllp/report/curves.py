@@ -1,5 +1,6 @@
 """The curves of trainings: what was matched, what was trusted, what came of it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,9 +203,13 @@ def _line(axes: Axes, rows: Rows, metric: str, label: str | None, **style: Any) 
 
 
 def _as_divergence(axes: Axes) -> None:
+    """Of what has been drawn."""
     axes.set_ylabel("KL divergence")
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # powers of ten alone may be none, or one
+    low, high = axes.get_ylim()
+    decades = math.log10(high / low)  # within one, powers of ten alone may be none; within many, more are too many
+    subs = (1,) if decades > 3 else (1, 2, 5) if decades > 1 else (1, 1.5, 2, 3, 4, 5, 7)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
