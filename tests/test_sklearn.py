@@ -459,7 +459,7 @@ class TestPredictions:
             fitted.predict_bags(x, bags[1:])
 
     def test_bag_ids_are_no_labels_to_be_scored_by(self, fitted: LLPClassifier) -> None:
-        with pytest.raises(LLPError, match="y has .* and none of the classes"):
+        with pytest.raises(LLPError, match=r"y has .* and none of the classes"):
             fitted.score(X, [f"bag {bag}" for bag in BAGS])
 
     def test_float_images_that_are_a_little_above_1_are_refused(self) -> None:
