@@ -41,7 +41,7 @@ start(Config.layered(read_toml(Path(sys.argv[1]))), Path(sys.argv[2]), observer=
 def test_training_from_csv_files_says_what_it_understood(work: Work) -> None:
     lines = work.result.stdout.splitlines()
     assert f"{work.path}/bags.csv: the bags are given as counts" in lines
-    assert "features: 2 numbers and 1 categories (3 features)" in lines
+    assert "features: 2 numbers and 1 column of categories (3 features)" in lines
     assert work.result.stderr == ""
     encoder = json.loads(work.run.data_file.read_text())
     assert encoder["format_version"] == 1

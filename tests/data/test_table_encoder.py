@@ -96,7 +96,7 @@ def test_an_encoder_comes_back_from_json_bit_for_bit() -> None:
     again = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert again.transform(table).equal(encoder.transform(table))
     assert (again.columns, again.is_number) == (encoder.columns, encoder.is_number)
-    assert again.summary == encoder.summary == "features: 6 numbers and 2 categories (6 features)"
+    assert again.summary == encoder.summary == "features: 6 numbers and 2 columns of categories (6 features)"
 
 
 def test_features_know_their_columns() -> None:

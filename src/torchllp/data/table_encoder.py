@@ -120,8 +120,8 @@ class TableEncoder:
         """One line of what is learnt from."""
         parts = [f"{len(self.mean)} number{'s' * (len(self.mean) != 1)}"] * bool(self.numbers)
         if num_columns := len(self.categories):
-            ending = "y" if num_columns == 1 else "ies"
-            parts.append(f"{num_columns} categor{ending} ({len(self.columns) - len(self.mean)} features)")
+            columns = f"{num_columns} column{'s' * (num_columns != 1)} of categories"
+            parts.append(f"{columns} ({len(self.columns) - len(self.mean)} features)")
         return f"features: {' and '.join(parts)}"
 
     @property
