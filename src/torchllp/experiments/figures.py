@@ -131,8 +131,12 @@ def grid_figure(results: Results) -> Figure:
             both = options[group.row]
             place = betas.index(float(both["beta_bag"])), betas.index(float(both["beta_instance"]))
             accuracy[place] = 100 * mean(group.values("last"))
-            axes.text(*reversed(place), f"{accuracy[place]:.1f}", ha="center", va="center", fontsize="small")
         axes.imshow(accuracy, cmap="Blues", origin="lower", alpha=0.7)
+        middle = (np.nanmin(accuracy) + np.nanmax(accuracy)) / 2
+        for place in np.argwhere(~np.isnan(accuracy)):
+            value = accuracy[tuple(place)]
+            colour = "white" if value > middle else "black"
+            axes.text(*reversed(place), f"{value:.1f}", color=colour, ha="center", va="center", fontsize="small")
         axes.set_xticks(range(len(betas)), [f"{beta:g}" for beta in betas])
         axes.set_yticks(range(len(betas)), [f"{beta:g}" for beta in betas])
         axes.set_xlabel("beta of the instance weight")
