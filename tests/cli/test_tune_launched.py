@@ -75,7 +75,7 @@ def test_ctrl_c_ends_all_jobs(tmp_path: Path) -> None:
     assert processes_of(path) == []  # when the command returns, they have gone
     assert result.returncode == 130 and result.stderr == "llp: stopped\n"
     assert f"stopped; go on by: llp tune --resume {path}" in result.stdout
-    assert [trial.state for trial in Study.open(path).trials()] == ["fail"]
+    assert [trial.state for trial in Study.open(path).trials()] == ["fail", "waiting"]  # which is to be tried again
     assert [file.name for file in (path / "trials").iterdir() if file.name.startswith(".")] == []  # told by itself
 
 
