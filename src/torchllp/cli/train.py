@@ -19,7 +19,7 @@ from torchllp.cli.training import (
     train_or_stop,
 )
 from torchllp.config import Compute, Config, DataConfig, Named, OwnConfig, Recipe
-from torchllp.errors import LLPError
+from torchllp.errors import LLPError, first_line
 from torchllp.launched import is_first
 
 if TYPE_CHECKING:
@@ -211,9 +211,8 @@ def _write_report(run: "Run") -> None:
         if not run.report_file.exists():  # a finished run that is resumed has one
             write_report(run.report_file, [run], device=run.config.compute.device)
     except Exception as error:
-        what = str(error) if isinstance(error, LLPError) else f"{type(error).__name__}: {error}"
         again = f"llp report {shlex.quote(str(run.path))}"
-        message = f"the run is finished, but its report was not written: {what} (try again by {again})"
+        message = f"the run is finished, but its report was not written: {first_line(error)} (try again by {again})"
         console.print(message, style="yellow", soft_wrap=True)
     else:
         console.print(f"report: {run.report_file}", soft_wrap=True)

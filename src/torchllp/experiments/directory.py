@@ -94,7 +94,7 @@ class SuiteDirectory:
         return notes.count(str(self.standing(cell).epochs_done)) >= MOST_KILLS
 
     @contextmanager
-    def survived(self, cell: Cell) -> Iterator[None]:
+    def noting_kills(self, cell: Cell) -> Iterator[None]:
         """Note where work on the cell begins, and strike it out at any end but that of a process that is killed."""
         begun = self._begun_file(cell)
         begun.parent.mkdir(parents=True, exist_ok=True)

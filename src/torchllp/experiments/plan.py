@@ -9,7 +9,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from torchllp.errors import LLPError
+from torchllp.errors import LLPError, first_line
 from torchllp.experiments import SUITES
 from torchllp.experiments.scales import SCALES
 from torchllp.experiments.suite import Cell, Suite, name_of
@@ -52,7 +52,7 @@ class Plan:
         except LLPError:
             raise
         except Exception as error:  # a user's own code may raise anything
-            raise LLPError(f"{self.name}: its cells cannot be made: {type(error).__name__}: {error}") from error
+            raise LLPError(f"{self.name}: its cells cannot be made: {first_line(error)}") from error
         _check(self.suite, cells)
         return _only(cells, self.only)
 
@@ -92,7 +92,7 @@ def _read(path: Path) -> Suite:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a user's own code may raise anything
-        raise LLPError(f"{path}: cannot be run: {type(error).__name__}: {error}") from error
+        raise LLPError(f"{path}: cannot be run: {first_line(error)}") from error
     found = getattr(module, "SUITE", None)
     if not isinstance(found, Suite):
         raise LLPError(f"{path}: there is no SUITE in it, a torchllp.experiments.suite.Suite")

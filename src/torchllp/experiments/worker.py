@@ -51,7 +51,7 @@ def work(
                     if directory.is_deadly(cell):
                         directory.mark_failed(cell, "whoever trains it is killed, for lack of memory perhaps")
                     else:
-                        with directory.survived(cell):
+                        with directory.noting_kills(cell):
                             train(cell, directory, observer)
                     has_trained = True
                     tell()
