@@ -103,7 +103,7 @@ class SuiteDirectory:
         try:
             yield
         finally:
-            begun.unlink()
+            begun.unlink(missing_ok=True)  # --retry of another process may have done it
 
     def _begun_file(self, cell: Cell) -> Path:
         return self.path / ".begun" / cell.name
