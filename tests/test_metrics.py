@@ -1,10 +1,19 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    confusion_matrix,
+    f1_score,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 from torch.nn.functional import one_hot
 
 from reference.counts import enumerated, enumerated_report
@@ -23,8 +32,14 @@ def test_with_labels_as_in_scikit_learn(seed: int, num_classes: int, num_instanc
     confusion = metrics.confusion_matrix(predicted, labels, num_classes)
     assert metrics.accuracy(log_p, labels).item() == pytest.approx(accuracy_score(labels, predicted))
     assert confusion.tolist() == confusion_matrix(labels, predicted, labels=classes).tolist()
-    expected = f1_score(labels, predicted, labels=classes, average=None, zero_division=0)
-    assert metrics.f1_scores(confusion).tolist() == pytest.approx(expected.tolist())
+    scores = metrics.class_scores(confusion)
+    is_there, is_predicted = (np.isin(classes, found) for found in (labels, predicted))
+    options = {"labels": classes, "average": None, "zero_division": np.nan}
+    recall, precision = recall_score(labels, predicted, **options), precision_score(labels, predicted, **options)
+    f1 = np.where(is_there, f1_score(labels, predicted, **options), np.nan)
+    for name, expected in {"recall": recall, "precision": precision, "F1": f1}.items():
+        assert scores[name].tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    assert (~scores["precision"].isnan()).tolist() == is_predicted.tolist()
 
 
 @settings(deadline=None)

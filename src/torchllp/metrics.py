@@ -38,14 +38,22 @@ def confusion_matrix(predicted: Tensor, labels: Tensor, num_classes: int) -> Ten
     return torch.bincount(cell, minlength=num_classes**2).view(num_classes, num_classes)
 
 
-def f1_scores(confusion: Tensor) -> Tensor:
-    """F1 of each class; 0 for a class that is neither there nor predicted.
+def class_scores(confusion: Tensor) -> dict[str, Tensor]:
+    """Recall, precision and F1 of each class, ``[C]`` each.
 
-    >>> f1_scores(torch.tensor([[1, 1], [0, 1]]))
-    tensor([0.6667, 0.6667])
+    NaN where there is nothing to divide by: recall and F1 of a class that no instance has, precision of one that is
+    never predicted.
+
+    >>> class_scores(torch.tensor([[1, 1], [0, 2]]))["F1"]
+    tensor([0.6667, 0.8000])
     """
-    hits = confusion.diagonal().float()
-    return 2 * hits / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
+    hits, num_true, num_predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    f1 = 2 * hits / (num_true + num_predicted)
+    return {
+        "recall": hits / num_true,
+        "precision": hits / num_predicted,
+        "F1": torch.where(num_true > 0, f1, torch.nan),
+    }
 
 
 def average_precision(log_p: Tensor, labels: Tensor) -> Tensor:
@@ -96,17 +104,29 @@ def _threshold_counts(log_p: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, T
         yield pad(hits, (1, 0)), pad(false_alarms, (1, 0))
 
 
-def calibration_error(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:
-    """Expected calibration error: how far confidence is from accuracy, on average over bins of equal width.
+def calibration_bins(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> tuple[Tensor, Tensor, Tensor]:
+    """Labelled instances by the largest probability of their prediction, in bins of equal width, ``[K]`` each.
 
-    >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4).log(), torch.tensor([0, 0, 0, 1]))
-    tensor(0.)
+    How many instances, their mean largest probability, and the share that is predicted right; the last two are NaN
+    where there are none.
     """
     known = labels >= 0
     confidence, predicted = log_p[known].exp().max(1)
     bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
-    gap = (predicted == labels[known]).to(confidence.dtype) - confidence
-    return torch.zeros(num_bins, dtype=gap.dtype, device=gap.device).index_add(0, bins, gap).abs().sum() / len(gap)
+    is_right = (predicted == labels[known]).to(confidence.dtype)
+    of_instances = torch.stack([torch.ones_like(confidence), confidence, is_right], 1)
+    counts, sure, right = of_instances.new_zeros(num_bins, 3).index_add(0, bins, of_instances).unbind(1)
+    return counts.long(), sure / counts, right / counts
+
+
+def calibration_error(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:
+    """Expected calibration error: how far confidence is from accuracy, on average over :func:`calibration_bins`.
+
+    >>> calibration_error(torch.tensor([[0.75, 0.25]] * 4).log(), torch.tensor([0, 0, 0, 1]))
+    tensor(0.)
+    """
+    counts, confidence, right = calibration_bins(log_p, labels, num_bins)
+    return ((right - confidence).abs() * counts).nansum() / counts.sum()
 
 
 def normalized_entropy(log_p: Tensor) -> Tensor:

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    confusion_matrix,
+    f1_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from commands import here, llp
 from own_tables import (
@@ -141,6 +148,10 @@ def test_evaluation_agrees_with_scikit_learn(work: Work, tmp_path: Path) -> None
     assert numbers["AUC"] == pytest.approx(roc_auc_score(is_good, scores), abs=1e-4)
     precisions = [average_precision_score(is_good, scores), average_precision_score(~is_good, 1 - scores)]
     assert numbers["average precision"] == pytest.approx(np.mean(precisions), abs=1e-4)
+    assert numbers["confusion"] == confusion_matrix(new["y"], classes, labels=CLASSES).tolist()
+    recalls = recall_score(new["y"], classes, labels=CLASSES, average=None)
+    assert [numbers["classes"][name]["recall"] for name in CLASSES] == pytest.approx(recalls.tolist())
+    assert [numbers["classes"][name]["instances"] for name in CLASSES] == [(new["y"] == name).sum() for name in CLASSES]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -152,6 +163,7 @@ def test_what_a_new_table_has_too_much_is_noted(work: Work, tmp_path: Path) -> N
     assert result.stderr.splitlines() == [
         f"{rows}: columns that the model does not know are ignored: 'more', 'still more'",
         f"{rows}: column 'colour': 3 rows have a category that the model does not know",
+        f"predictions of 20 instances: {tmp_path / 'p.csv'}",
     ]
 
 

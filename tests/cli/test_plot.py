@@ -28,7 +28,7 @@ def texts_of(path: Path) -> list[str]:
 def test_every_kind_is_a_figure_whose_text_is_text(digit_runs: Path, kind: str, tmp_path: Path) -> None:
     few = ["--num-instances", "60"] if kind == "tsne" else []
     result = here("plot", kind, digit_runs / "ahil", "-o", tmp_path / "figure.svg", *few)
-    assert result.returncode == 0 and result.stdout == result.stderr == ""
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{kind}: {tmp_path / 'figure.svg'}\n", "")
     texts = texts_of(tmp_path / "figure.svg")
     for words in KINDS[kind]:
         assert any(words in text for text in texts), (words, texts)

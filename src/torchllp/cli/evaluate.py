@@ -1,9 +1,10 @@
 """`llp evaluate`."""
 
 import json
+from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -59,11 +60,11 @@ def evaluate(
     device
         auto (a GPU if there is one), cpu, cuda, cuda:1, mps.
     as_json
-        Print the numbers as JSON.
+        Print the numbers as JSON, with those of each class and the confusion matrix (a row a true class).
     """
     from torchllp.cli.progress import show_progress
     from torchllp.engine.evaluate import HeldOut
-    from torchllp.metrics import calibration_error
+    from torchllp.metrics import calibration_error, confusion_matrix
     from torchllp.predictor import Predictor
     from torchllp.report.confusion import save_confusion
     from torchllp.report.figure import check_figure
@@ -101,13 +102,13 @@ def evaluate(
                 judged = HeldOut(held_out, trained_on, data.train).judge(predictor.model, predictor.views)
                 numbers |= {f"held-out {name}": value.item() for name, value in judged.items()}
     names = predictor.class_names
-    per_class: list[tuple[str, ...]] = []
-    confusion = None
+    confusion, of_classes = None, []
     if test is not None and test.labels is not None and test.is_labelled:
         uncalibrated = predictor.uncalibrated_log_p(test.inputs)
         log_p = predictor.calibration(uncalibrated)
         scores = log_p + predictor.offsets if match_totals else log_p
-        measured, per_class, confusion = _measure(log_p, scores.argmax(1), test.labels.cpu(), names)
+        confusion = confusion_matrix(scores.argmax(1), test.labels.cpu(), len(names))
+        measured, of_classes = _measure(log_p, test.labels.cpu(), confusion)
         numbers |= measured
         numbers["calibration error before"] = calibration_error(uncalibrated, test.labels.cpu()).item()
     if not numbers:
@@ -115,7 +116,11 @@ def evaluate(
     for note in notes:
         aside.print(note, soft_wrap=True)
     if as_json:
-        print(json.dumps({name: None if isnan(value) else value for name, value in numbers.items()}, indent=2))
+        found: dict[str, Any] = _without_nan(numbers)
+        if confusion is not None:
+            found["classes"] = {name: _without_nan(row) for name, row in zip(names, of_classes, strict=True)}
+            found["confusion"] = confusion.tolist()
+        print(json.dumps(found, indent=2))
     else:
         console.print(f"{run}: {opened.config.method.name} on {what}", soft_wrap=True)
         show_table(["measure", "value"], [(name, f"{value:.4f}") for name, value in numbers.items()])
@@ -124,35 +129,34 @@ def evaluate(
     path = figure or opened.confusion_file
     save_confusion(path, confusion, names, title=f"{opened.config.method.name} on {what}")
     if not as_json:
-        show_table(["class", "instances", "predicted", "recall", "precision", "F1", "AUC"], per_class)
+        show_table(
+            ["class", *of_classes[0]], [(name, *_shown(row)) for name, row in zip(names, of_classes, strict=True)]
+        )
         console.print(f"confusion matrix: {path}", soft_wrap=True)
 
 
-def _measure(
-    log_p: "Tensor", predicted: "Tensor", labels: "Tensor", class_names: tuple[str, ...]
-) -> "tuple[dict[str, float], list[tuple[str, ...]], Tensor]":
-    """The measures by name, a row a class, and the confusion matrix."""
-    from torchllp.metrics import auc, average_precision, calibration_error, confusion_matrix, f1_scores
+def _measure(log_p: "Tensor", labels: "Tensor", confusion: "Tensor") -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The measures by name, and those of each class, which are NaN where there is nothing to measure."""
+    from torchllp.metrics import auc, average_precision, calibration_error, class_scores
 
-    confusion = confusion_matrix(predicted, labels, len(class_names))
-    f1, precisions, areas = f1_scores(confusion), average_precision(log_p, labels), auc(log_p, labels)
-    num_true, num_predicted, hits = confusion.sum(1), confusion.sum(0), confusion.diagonal()
-    there = num_true > 0  # means are over the classes that the instances have
+    scores = class_scores(confusion) | {"AUC": auc(log_p, labels)}
+    there = confusion.sum(1) > 0  # means are over the classes that the instances have
     numbers = {
-        "accuracy": (hits.sum() / confusion.sum()).item(),
-        "macro F1": f1[there].mean().item(),
-        "average precision": precisions[there].nanmean().item(),
-        "AUC": areas[there].nanmean().item(),
+        "accuracy": (confusion.diagonal().sum() / confusion.sum()).item(),
+        "macro F1": scores["F1"][there].mean().item(),
+        "average precision": average_precision(log_p, labels)[there].nanmean().item(),
+        "AUC": scores["AUC"][there].nanmean().item(),
         "calibration error": calibration_error(log_p, labels).item(),
     }
-    rows: list[tuple[str, ...]] = []
-    for c, name in enumerate(class_names):
-        shares = [None] * 4
-        if there[c]:
-            precision = hits[c] / num_predicted[c] if num_predicted[c] else None
-            shares = [
-                None if x is None or x.isnan() else x.item()
-                for x in (hits[c] / num_true[c], precision, f1[c], areas[c])
-            ]
-        rows.append((name, f"{num_true[c]:,}", f"{num_predicted[c]:,}", *map(percent, shares)))
-    return numbers, rows, confusion
+    columns = {"instances": confusion.sum(1), "predicted": confusion.sum(0)} | scores
+    of_classes = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return numbers, [dict(zip(columns, row, strict=True)) for row in of_classes]
+
+
+def _shown(row: Mapping[str, float]) -> list[str]:
+    """Numbers of instances, then shares."""
+    return [f"{x:,}" if isinstance(x, int) else percent(x) for x in _without_nan(row).values()]
+
+
+def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in numbers.items()}

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 
 from torchllp.cli import Misuse
-from torchllp.cli.console import aside
+from torchllp.cli.console import aside, console
 from torchllp.errors import LLPError
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ def plot(
         raise Misuse(f"a figure of {kind} is of one run, and these are {len(found)}")
     if text is not None:
         write_atomically(output, text(_groups(found)).encode())
-        return
-    with show_progress(aside) as observer:
-        findings_of = partial(Findings, data_dir=data_dir, progress=observer.on_images)
-        figure = _figure(kind, found, num_instances or MOST_DOTS, findings_of)
-    save_figure(figure, output, for_print=True)
+    else:
+        with show_progress(aside) as observer:
+            findings_of = partial(Findings, data_dir=data_dir, progress=observer.on_images)
+            figure = _figure(kind, found, num_instances or MOST_DOTS, findings_of)
+        save_figure(figure, output, for_print=True)
+    console.print(f"{kind}: {output}", soft_wrap=True)
 
 
 def _figure(kind: Kind, runs: "list[Run]", num_instances: int, findings_of: "Callable[[Run], Findings]") -> "Figure":

@@ -129,6 +129,7 @@ def predict(
             write_columns(of_bags, bag_columns(bag_names, ids_of_bags, probabilities, names, level))
             notes = [*notes, f"bags: {of_bags}"]
         write_columns(output, columns)
+        notes = [*notes, f"predictions of {len(labels):,} instances: {output}"]
     for note in notes:
         aside.print(note, soft_wrap=True)
 

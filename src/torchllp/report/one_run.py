@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from torchllp.check import check_bags
 from torchllp.data.image_cache import Progress
-from torchllp.metrics import f1_scores
+from torchllp.metrics import class_scores
 from torchllp.report.comparison import learns_classes, named
 from torchllp.report.confusion import confusion_figure
 from torchllp.report.curves import curves_figure, run_panels
@@ -135,28 +136,16 @@ def _curves(run: Run) -> Section:
 
 def _confusion(findings: Findings, tested: Tested, confusion: Tensor) -> Section:
     names = findings.class_names
-    f1, num_true, num_predicted, hits = f1_scores(confusion), confusion.sum(1), confusion.sum(0), confusion.diagonal()
-
-    def share(part: Any, whole: Any) -> str:
-        return f"{100 * part / whole:.1f} %" if whole else "-"
-
-    rows = [
-        [
-            name,
-            f"{num_true[c]:,}",
-            f"{num_predicted[c]:,}",
-            share(hits[c], num_true[c]),
-            share(hits[c], num_predicted[c]),
-            share(f1[c], 1) if num_true[c] else "-",
-        ]
-        for c, name in enumerate(names)
-    ]
+    numbers = [[f"{number:,}" for number in confusion.sum(axis).tolist()] for axis in (1, 0)]
+    scores = class_scores(confusion)
+    shares = [["-" if isnan(x) else f"{100 * x:.1f} %" for x in score.tolist()] for score in scores.values()]
+    rows = [list(row) for row in zip(names, *numbers, *shares, strict=True)]
     blocks: list[Block] = [Text(_how_many(findings, tested))]
     if len(names) <= MOST_CLASSES_DRAWN:
         blocks.append(Drawings([("Confusion matrix", confusion_figure(confusion, names))]))
     else:
         blocks.append(Text(f"The matrix of {len(names):,} classes is too large to be drawn."))
-    return Section("Mistakes", [*blocks, Table(["class", "instances", "predicted", "recall", "precision", "F1"], rows)])
+    return Section("Mistakes", [*blocks, Table(["class", "instances", "predicted", *scores], rows)])
 
 
 def _how_many(findings: Findings, tested: Tested) -> str:
@@ -167,7 +156,7 @@ def _how_many(findings: Findings, tested: Tested) -> str:
 
 
 def _reliability(findings: Findings) -> Section:
-    words = "Where predictions are as often right as they are sure, the line is on the diagonal. "
+    words = "Where predictions are as often right as they are sure, the dots are on the diagonal. "
     if findings.held_out is None:
         words += "No bag was held out to calibrate on."
     else:

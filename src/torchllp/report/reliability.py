@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from torch import Tensor
 
-from torchllp.metrics import calibration_error
+from torchllp.metrics import calibration_bins, calibration_error
 
 NUM_BINS = 15
+FOUND = "found; larger where there are more instances"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,22 +31,18 @@ class Reliability:
     def of(cls, log_p: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> "Reliability":
         """Of log-probabilities ``[N, C]``; labels are -1 where unknown.
 
+        >>> import torch
         >>> found = Reliability.of(torch.tensor([[0.75, 0.25]] * 4).log(), torch.tensor([0, 0, 1, 1]), num_bins=2)
         >>> found.counts.tolist(), found.accuracy.tolist(), found.error
         ([0, 4], [nan, 0.5], 0.25)
         """
-        known = labels >= 0
-        confidence, predicted = log_p[known].double().exp().max(1)
-        bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
-        counts = torch.bincount(bins, minlength=num_bins)
-        is_right = (predicted == labels[known]).double()
-        sure, right = (torch.bincount(bins, weights=x, minlength=num_bins) / counts for x in (confidence, is_right))
-        return cls(counts.numpy(), sure.numpy(), right.numpy(), calibration_error(log_p, labels, num_bins).item())
+        counts, confidence, right = (x.numpy() for x in calibration_bins(log_p, labels, num_bins))
+        return cls(counts, confidence, right, calibration_error(log_p, labels, num_bins).item())
 
 
 def reliability_figure(panels: Mapping[str, Reliability]) -> Figure:
     """Accuracy against confidence, a panel each by its name; below it how many instances have that confidence."""
-    figure = Figure(figsize=(4.4 * len(panels), 4.4), layout="constrained", dpi=120)
+    figure = Figure(figsize=(4.4 * len(panels), 4.8), layout="constrained", dpi=120)
     grid = figure.subplots(2, len(panels), squeeze=False, sharex=True, height_ratios=[3, 1])
     for column, (name, found) in enumerate(panels.items()):
         upper, lower = grid[:, column]
@@ -56,13 +52,17 @@ def reliability_figure(panels: Mapping[str, Reliability]) -> Figure:
         upper.set_title(f"{name}\ncalibration error {found.error:.3f}")
         upper.bar(centre[there], found.accuracy[there], width * 0.94, color="tab:blue", alpha=0.35)
         upper.plot([0, 1], [0, 1], "--", color="grey", linewidth=1, label="as right as it is sure")
-        upper.plot(found.confidence[there], found.accuracy[there], "o-", color="tab:blue", markersize=4, label="found")
+        area = 8 + 120 * found.counts[there] / found.counts.max()
+        upper.scatter(
+            found.confidence[there], found.accuracy[there], area, color="tab:blue", label=FOUND, clip_on=False
+        )
         upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="right predictions")
         upper.yaxis.set_major_formatter(PercentFormatter(1))
-        upper.legend(fontsize="small", loc="upper left")
         lower.bar(centre, found.counts, width * 0.94, color="tab:grey")
         lower.set(xlabel="confidence (largest probability)", ylabel="instances")
         for axes in (upper, lower):
             axes.grid(alpha=0.3)
             axes.set_axisbelow(True)
+    lines, words = grid[0, 0].get_legend_handles_labels()
+    figure.legend(lines, words, loc="outside lower center", fontsize="small", frameon=False, markerscale=0.6)
     return figure
