@@ -174,6 +174,9 @@ def test_several_runs_are_compared(digit_runs: Path, tmp_path: Path) -> None:
         str(digit_runs / n) for n in ("ahil", "ahil-1", "ahil-dllp")
     }
     assert page.source.count("<svg") == 2 and "which nobody has in practice" in page.text["digits"]
+    legend = re.findall(r'<li><span style="background: (#\w{6})"></span>(\w+)</li>', page.source)
+    assert [name for _, name in legend] == ["ahil", "dllp"]
+    assert all(f"stroke: {colour}" in page.source for colour, _ in legend)
     two = here("report", digit_runs / "ahil", digit_runs / "ahil-dllp", cwd=tmp_path)
     assert two.stdout == "report: report.html\n" and Page(tmp_path / "report.html").titles == ["digits", "Each run"]
 

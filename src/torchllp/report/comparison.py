@@ -184,11 +184,24 @@ def _label(run: Run, runs: Sequence[Run], settings: Mapping[Run, Mapping[str, st
         and named(other.summary["method"]) == label
     ]
     models = [named(run.summary["model"])] * (len({named(other.summary["model"]) for other in alike}) > 1)
-    values = dict(settings[run]) | {
-        name: str(value) for name, value in _flat(run.config.model_dump()).items() if name in RUNS_BEFORE
-    }
-    differ = [f"{name.rpartition('.')[2]} {values[name]}" for name in _differing(alike, settings)]
+    values = _flat(run.config.model_dump())
+    differ = [f"{name.rpartition('.')[2]} {_in_words(values[name])}" for name in _differing(alike, settings)]
     return ", ".join([label, *models, *differ])
+
+
+def _in_words(value: object) -> str:
+    """The value of a setting.
+
+    >>> [_in_words(value) for value in (0.1, None, True, ("id", "name"), ())]
+    ['0.1', 'unset', 'on', 'id + name', 'unset']
+    """
+    if value is None or value == ():
+        return "unset"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return " + ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def differing_settings(groups: Sequence[Group]) -> list[str]:

@@ -97,21 +97,27 @@ def run_panels(rows: Rows, *, tests_on: str = "test instances", epochs: Mapping[
     return panels
 
 
-def overlay_panels(runs: Sequence[tuple[str, Rows]], *, tests_on: str) -> list[Panel]:
+def overlay_panels(runs: Sequence[tuple[str, Rows]], *, tests_on: str, has_legend: bool = True) -> list[Panel]:
     """Accuracy and error of the held-out bags of several runs, as far as known; equal names have one colour.
 
-    Many or long names are in a panel of their own.
+    Many or long names are in a panel of their own. Without a legend, :func:`colour_of` tells the names.
     """
-    names = list(dict.fromkeys(name for name, _ in runs))
-    is_inside = len(names) <= MOST_INSIDE and max(map(len, names)) <= LONGEST_INSIDE
+    names = list(colour_of(runs))
+    is_inside = has_legend and len(names) <= MOST_INSIDE and max(map(len, names)) <= LONGEST_INSIDE
     panels: list[Panel] = []
     if any("test/accuracy" in row for _, rows in runs for row in rows):
         panels.append(lambda axes: _accuracy(axes, runs, tests_on, {}, has_legend=is_inside))
     if any("held_out/bag_kl" in row for _, rows in runs for row in rows):
         panels.append(lambda axes: _held_out(axes, runs, has_legend=is_inside))
-    if panels and not is_inside:
-        panels.append(lambda axes: _names(axes, names))
+    if panels and has_legend and not is_inside:
+        panels.append(lambda axes: _names(axes, colour_of(runs)))
     return panels
+
+
+def colour_of(runs: Sequence[tuple[str, Rows]]) -> dict[str, str]:
+    """The colour of each name of overlaid runs."""
+    names = list(dict.fromkeys(name for name, _ in runs))
+    return dict(zip(names, colours(len(names)), strict=True))
 
 
 def _losses(axes: Axes, rows: Rows) -> None:
@@ -174,21 +180,21 @@ def _held_out(axes: Axes, runs: Sequence[tuple[str, Rows]], *, has_legend: bool)
     _as_divergence(axes)
 
 
-def _names(axes: Axes, names: Sequence[str]) -> None:
+def _names(axes: Axes, colour_of_name: Mapping[str, str]) -> None:
     """The legend of overlaid runs, as far as there is room."""
     lines = [
         axes.plot([], [], color=colour, label=plain(short(name, LONGEST_BESIDE)))[0]
-        for name, colour in zip(names, colours(len(names)), strict=True)
+        for name, colour in colour_of_name.items()
     ]
-    title = f"{MOST_NAMES} of {len(names)} kinds" if len(names) > MOST_NAMES else None
+    title = f"{MOST_NAMES} of {len(lines)} kinds" if len(lines) > MOST_NAMES else None
     axes.legend(handles=lines[:MOST_NAMES], loc="upper left", frameon=False, fontsize="small", title=title)
     axes.axis("off")
 
 
 def _overlay(axes: Axes, runs: Sequence[tuple[str, Rows]], metric: str) -> None:
-    names = list(dict.fromkeys(name for name, _ in runs))
-    colour, unnamed = dict(zip(names, colours(len(names)), strict=True)), {*names}
-    width = 1.0 if len(runs) > len(names) else 1.5
+    colour = colour_of(runs)
+    unnamed = {*colour}
+    width = 1.0 if len(runs) > len(colour) else 1.5
     for name, rows in runs:
         label = plain(name) if name in unnamed else None
         _line(axes, rows, metric, label, color=colour[name], linewidth=width)

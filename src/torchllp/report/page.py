@@ -1,6 +1,6 @@
 """An HTML page that needs nothing but itself: sections of text, tables, drawings and pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +78,15 @@ class Gallery:
     pictures: Sequence[Picture]
 
 
-Block = Text | Facts | Table | Drawings | Gallery
+@dataclass(frozen=True)
+class Legend:
+    """What is drawn in which colour, where there is no room for it in the drawings."""
+
+    kind: ClassVar[str] = "legend"
+    colours: Mapping[str, str]
+
+
+Block = Text | Facts | Table | Drawings | Legend | Gallery
 
 
 @dataclass(frozen=True)

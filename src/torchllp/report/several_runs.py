@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from torchllp.report.comparison import Group, compare, differing_settings, learns_classes, named, names_of
-from torchllp.report.curves import Panel, curves_figure, overlay_panels
-from torchllp.report.page import Drawings, Section, Table, Text
+from torchllp.report.curves import Panel, Rows, colour_of, curves_figure, overlay_panels
+from torchllp.report.page import Block, Drawings, Legend, Section, Table, Text
 from torchllp.report.tables import EPOCHS, by_dataset, measure_of, table_of
 from torchllp.run import Run
 
@@ -26,10 +26,17 @@ def comparison_sections(runs: Sequence[Run]) -> list[Section]:
 
 def overlaid(groups: Sequence[Group]) -> list[Panel]:
     """The panels of these groups' runs, in one colour a group."""
+    return overlay_panels(_curves(groups), tests_on=_tests_on(groups))
+
+
+def _curves(groups: Sequence[Group]) -> list[tuple[str, Rows]]:
     named_groups = zip(names_of(groups), groups, strict=True)
-    curves = [(name, run.metrics()) for name, group in named_groups for run in group.runs]
-    tests_on = {group.tests_on for group in groups}
-    return overlay_panels(curves, tests_on=tests_on.pop() if len(tests_on) == 1 else "instances")
+    return [(name, run.metrics()) for name, group in named_groups for run in group.runs]
+
+
+def _tests_on(groups: Sequence[Group]) -> str:
+    kinds = {group.tests_on for group in groups}
+    return kinds.pop() if len(kinds) == 1 else "instances"
 
 
 def _comparison(groups: Sequence[Group]) -> Section:
@@ -38,10 +45,13 @@ def _comparison(groups: Sequence[Group]) -> Section:
     differing = differing_settings(groups)
     if differing:
         words += f" The runs differ also in: {', '.join(differing)}."
-    figures = [("Curves of the runs over the epochs", curves_figure([panel])) for panel in overlaid(groups)]
-    return Section(
-        groups[0].dataset, [Table(head, rows, measure_of(groups).capitalize()), Text(words), Drawings(figures)]
-    )
+    blocks: list[Block] = [Table(head, rows, measure_of(groups).capitalize()), Text(words)]
+    curves = _curves(groups)
+    panels = overlay_panels(curves, tests_on=_tests_on(groups), has_legend=False)
+    if panels:
+        drawings = Drawings([("Curves of the runs over the epochs", curves_figure([panel])) for panel in panels])
+        blocks += [Legend(colour_of(curves)), drawings]
+    return Section(groups[0].dataset, blocks)
 
 
 def _trained(runs: Sequence[Run]) -> Section:
