@@ -48,7 +48,7 @@ def test_whole_numbers_and_counts(ids) -> None:
         ({"a": [0, 0], "b": [0, 1]}, {"normalize": True}, "bag 'a': the classes sum to 0"),
         ({"a": [1, 2], "b": [0, 1]}, {"values": "counts"}, "bag 'a': the classes sum to 3 instead of the bag's 2 rows"),
         ({"a": [0.5, 0.5], "b": [1]}, {}, "bag 'b' has 1 numbers in the bag table and the first bag 2"),
-        ({"a": ["x", 0.5], "b": [0, 1]}, {}, "not a number"),
+        ({"a": ["x", 0.5], "b": [0, 1]}, {}, "bag 'a' has 'x' in the bag table, which is no number"),
         ({**TABLE, "c": [1, 0]}, {}, "bag 'c' is in the bag table but has no row"),
         ({"a": [0.5, 0.5]}, {}, r"1 of the rows' bags are not in the bag table \(first: 'b'\): say unlabelled 'keep'"),
         ({"a": [1], "b": [1]}, {"class_names": ["x"]}, "at least two classes, not 1"),

@@ -134,6 +134,8 @@ class TestInputs:
 
     def test_columns_must_be_those_fitted_to(self) -> None:
         frame = pd.DataFrame(X, columns=list("abc"))
+        with pytest.raises(LLPError, match="X: two columns are called 'a'"):
+            quick().fit(frame.set_axis(["a", "a", "b"], axis=1), BAGS, BOTH)
         fitted = quick(epochs=1).fit(frame, BAGS, SHARE)
         with pytest.raises(ValueError, match="same order"):
             fitted.predict(frame[["b", "a", "c"]])
@@ -334,7 +336,7 @@ class TestProportions:
 
     def test_numbers_are_rescaled_if_asked_for(self, fitted: LLPClassifier) -> None:
         percentages = {bag: [100 * share for share in row] for bag, row in BOTH.items()}
-        with pytest.raises(LLPError, match=r"sum to 100 instead of 1 .*: say normalize=True to rescale"):
+        with pytest.raises(LLPError, match=r"sum to 100 instead of 1 .*: divide percentages by 100, or say normalize=True to"):
             quick().fit(X, BAGS, percentages)
         rescaled = quick(normalize=True).fit(X, BAGS, percentages)
         np.testing.assert_allclose(rescaled.predict_proba(X), fitted.predict_proba(X), atol=1e-4)
@@ -371,12 +373,21 @@ class TestProportions:
             (pd.concat([pd.Series(SHARE)] * 2), "bag 0 is there 2 times"),
             (Bags.from_labels(BAGS, Y).select(np.arange(29)), "is in bag 29, which is not in proportions"),
             (pl.DataFrame(FRAME), "none of the columns good, bad is known to have the bags' ids"),
-            (FRAME.set_axis(["a", "a"], axis=1), "two columns are called 'a'"),
+            (FRAME.set_axis(["a", "a"], axis=1), "proportions: two columns are called 'a'"),
+            (BOTH | {3: ["half", 0.5]}, "bag '3' has 'half' in the bag table, which is no number"),
+            (0.4, "proportions must be a mapping from bag ids, a frame, Bags or an array with a row a bag, not 0.4"),
+            ("shares.csv", "proportions must be .*, not 'shares.csv'"),
         ],
     )
     def test_errors_say_where(self, proportions: Any, message: str) -> None:
         with pytest.raises(LLPError, match=message):
             quick().fit(X, BAGS, proportions)
+
+    def test_nothing_known_of_the_bags_is_said(self) -> None:
+        fitted = quick().fit(X, BAGS, BOTH)
+        for use in (fitted.score_bags, fitted.predict_in_bags):
+            with pytest.raises(LLPError, match=r"proportions must be .*, not None"):
+                use(X, BAGS, None)
 
 
 class TestRowsInNoBag:

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -532,6 +533,10 @@ def _as_matrix(table: Mapping[BagId, Sequence[float]]) -> np.ndarray:
     try:
         return np.array([list(row) for row in table.values()], dtype=np.float64).reshape(len(table), width or 0)
     except (TypeError, ValueError) as error:
+        for bag, row in table.items():
+            for value in row:
+                if not isinstance(value, Real):
+                    raise LLPError(f"bag {_show(bag)} has {value!r} in the bag table, which is no number") from None
         raise LLPError(f"the bag table holds something that is not a number ({error})") from error
 
 
@@ -576,9 +581,11 @@ def _as_proportions(
         raise LLPError(f"bag {_show(bag_ids[row])}: the observed classes sum to {sums[row]:g}, more than {most}")
     for row in np.flatnonzero(off & is_whole)[:1] if not normalize else ():
         should = "1" if totals is None else f"the bag's {totals[row]} rows"
+        are_percentages = np.allclose(sums[is_whole], 100, rtol=SUM_TOLERANCE)
+        advice = "divide percentages by 100, or say normalize=True" if are_percentages else "say normalize=True"
         raise LLPError(
             f"bag {_show(bag_ids[row])}: the classes sum to {sums[row]:g} instead of {should} "
-            f"(tolerance {SUM_TOLERANCE:g}): say normalize=True to rescale"
+            f"(tolerance {SUM_TOLERANCE:g}): {advice} to rescale"
         )
     return numbers / np.where(is_whole, sums, np.maximum(sums, expected))[:, None]
 

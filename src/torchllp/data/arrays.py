@@ -155,6 +155,15 @@ class Images:
         return cls(tuple(content["input_shape"]), content["channels_last"], content["white"])
 
 
+def columns_of(frame: Any, name: str) -> list[Any]:
+    """The columns of a frame that messages call ``name``; no two of them are called alike."""
+    columns = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    for column in columns:
+        if columns.count(column) > 1:
+            raise LLPError(f"{name}: two columns are called {column!r}")
+    return columns
+
+
 def _plain_frame(frame: Any) -> Any:
     """Without the index of pandas, which Arrow would take as a column if it has a name."""
     return frame.reset_index(drop=True) if hasattr(frame, "reset_index") else frame

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from torchllp.bags import SUM_TOLERANCE, Bags
-from torchllp.data.arrays import is_frame
+from torchllp.data.arrays import columns_of, is_frame
 from torchllp.data.bag_table import over_all_rows
 from torchllp.errors import LLPError
 from torchllp.noise import NoiseKind
@@ -166,6 +166,11 @@ def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], list
     if is_frame(proportions):
         return _parse_frame(proportions, name)
     if not hasattr(proportions, "items"):
+        if isinstance(proportions, str) or not isinstance(proportions, Iterable):
+            raise LLPError(
+                f"{NAME} must be a mapping from bag ids, a frame, Bags or an array with a row a bag, not "
+                f"{proportions!r}"
+            )
         known, rows = _parse_array(proportions, ids)
         return known, None, rows
     _check_once(list(proportions.keys()))
@@ -180,10 +185,7 @@ def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], list
 
 
 def _parse_frame(frame: Any, name: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    for label in labels:
-        if labels.count(label) > 1:
-            raise LLPError(f"{NAME}: two columns are called {label!r}")
+    labels = columns_of(frame, NAME)
     column = next((label for label in (name, "bag") if label is not None and label in labels), None)
     if column is None and not hasattr(frame, "index"):
         raise LLPError(

@@ -126,7 +126,10 @@ def check_export(path: Path, to: str, *, overwrite: bool) -> None:
     if not path.exists():
         return
     if not overwrite:
-        raise LLPError(f"{path}: there is something here already: take another name, or replace it (--overwrite)")
+        raise LLPError(
+            f"{path}: there is something here already: take another name, or replace it (--overwrite, in Python "
+            "overwrite=True)"
+        )
     if not (path if suffix else path / DESCRIPTION).is_file():
         raise LLPError(f"{path}: is no export, and only one of those is replaced")
 
