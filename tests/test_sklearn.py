@@ -336,7 +336,7 @@ class TestProportions:
 
     def test_numbers_are_rescaled_if_asked_for(self, fitted: LLPClassifier) -> None:
         percentages = {bag: [100 * share for share in row] for bag, row in BOTH.items()}
-        with pytest.raises(LLPError, match=r"sum to 100 instead of 1 .*: divide percentages by 100, or say normalize=True to"):
+        with pytest.raises(LLPError, match=r"sum to 100 instead of 1 .*: divide percentages by 100, or say normalize"):
             quick().fit(X, BAGS, percentages)
         rescaled = quick(normalize=True).fit(X, BAGS, percentages)
         np.testing.assert_allclose(rescaled.predict_proba(X), fitted.predict_proba(X), atol=1e-4)
