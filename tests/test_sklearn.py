@@ -531,6 +531,8 @@ class TestTraining:
         quick(verbose=1).fit(X, BAGS, SHARE)
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 5 and lines[0].startswith("epoch    1  train/loss") and lines[-1].endswith(" 0 s left")
+        quick(verbose=1, held_out=0.2, choose_by="count_score").fit(X, BAGS, SHARE)
+        assert all("held_out/count_score" in line for line in capsys.readouterr().out.splitlines())
 
     @pytest.mark.parametrize(
         ("options", "message"),

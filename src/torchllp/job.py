@@ -17,7 +17,7 @@ from torch import nn
 from torchllp.bags import Bags
 from torchllp.calibration import Calibration
 from torchllp.check import check_bags
-from torchllp.config import Config
+from torchllp.config import Config, Recipe
 from torchllp.data import BAG_MAKERS
 from torchllp.data.dataset import Dataset
 from torchllp.data.files import data_directory
@@ -337,11 +337,17 @@ class _Recorder(Observer):
     """Writes each epoch to the run, then passes it on. The checkpoint is last: it says how much of the rest counts."""
 
     def __init__(
-        self, run: Run, metrics: IO[bytes], rows: list[Row], observer: Observer, class_shares: np.ndarray | None
+        self,
+        run: Run,
+        metrics: IO[bytes],
+        rows: list[Row],
+        observer: Observer,
+        recipe: Recipe,
+        class_shares: np.ndarray | None,
     ) -> None:
         """``rows`` are the epochs before; without ``class_shares`` nobody looks out for what goes wrong."""
         self.run, self.metrics, self.rows, self.observer = run, metrics, rows, observer
-        self.class_shares = class_shares
+        self.recipe, self.class_shares = recipe, class_shares
         self.tensorboard = TensorBoardLog(run.tensorboard_directory, len(rows) + 1)
         self.on_start, self.on_step = observer.on_start, observer.on_step
 
@@ -351,22 +357,22 @@ class _Recorder(Observer):
         os.fsync(self.metrics.fileno())
         self.tensorboard.write(row)
         self.run.save_checkpoint(state, self.metrics.tell())
-        epoch_log.info(epoch_line(row))
+        epoch_log.info(epoch_line(row, self.recipe.choose_by))
         self.rows.append(row)
         if self.class_shares is not None:
-            for alarm in new_alarms(self.rows, self.class_shares, self.run.config.recipe.epochs):
+            for alarm in new_alarms(self.rows, self.class_shares, self.recipe.epochs):
                 log.warning(alarm)
         self.observer.on_epoch(row, state)
 
 
-def epoch_line(row: Row) -> str:
-    """An epoch's metrics in one line of plain text."""
+def epoch_line(row: Row, choose_by: str) -> str:
+    """An epoch's metrics in one line of plain text, among them that by which held-out bags choose."""
     shown = (
         "train/loss",
         "train/bag_kl",
         "train/trust",
         "train/contrast_accuracy",
-        "held_out/bag_kl",
+        f"held_out/{choose_by}",
         "test/accuracy",
     )
     parts = [f"{name} {row[name]:.4f}" for name in shown if name in row]
@@ -394,7 +400,7 @@ def _execute(run: Run, job: Job, observer: Observer, state: State | None, metric
             metrics.truncate(metrics_bytes)  # rows of an epoch whose checkpoint was never finished
             metrics.seek(0, os.SEEK_END)
             shares = job.bags.class_shares if job.learns_classes else None
-            recorder = _Recorder(run, metrics, run.metrics(), observer, shares)
+            recorder = _Recorder(run, metrics, run.metrics(), observer, job.config.recipe, shares)
             with closing(recorder.tensorboard):
                 outcome, model = job.train(run, recorder, state)
         _finish(run, job, outcome, model)

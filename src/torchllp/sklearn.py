@@ -215,7 +215,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
             compute=config.compute,
             seed=config.seed,
             views=self.views,
-            observer=_Printer() if self.verbose else None,
+            observer=_Printer(config.recipe.choose_by) if self.verbose else None,
         )
         for alarm in alarms(outcome.metrics, known.class_shares, config.recipe.epochs).values():
             warnings.warn(alarm, ConvergenceWarning, stacklevel=2)
@@ -480,9 +480,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
 class _Printer(Observer):
     """A line an epoch with the time left."""
 
+    def __init__(self, choose_by: str) -> None:
+        self.choose_by = choose_by
+
     def on_start(self, epochs_done: int, num_epochs: int) -> None:
         self.num_epochs, self.started = num_epochs, time.perf_counter()
 
     def on_epoch(self, row: Row, state: State) -> None:
         each = (time.perf_counter() - self.started) / row["epoch"]
-        print(f"{epoch_line(row)}, {each * (self.num_epochs - row['epoch']):.0f} s left", flush=True)
+        print(f"{epoch_line(row, self.choose_by)}, {each * (self.num_epochs - row['epoch']):.0f} s left", flush=True)

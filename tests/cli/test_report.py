@@ -72,6 +72,7 @@ def test_the_numbers_of_a_page_are_those_of_the_summary(digit_runs: Path) -> Non
             f"{100 * summary['accuracy'][name]:.2f} %",
             f"{metrics['held_out/bag_kl']:.4f}",
             f"{100 * metrics['held_out/bag_mae']:.2f} %",
+            f"{metrics['held_out/count_score']:.4f}",
         ]
     assert "which nobody has in practice" in epochs[3][0]
     shown = page.text["Summary"]

@@ -103,6 +103,7 @@ def _epochs(summary: dict[str, Any]) -> Table:
         "accuracy": ("test/accuracy", lambda value: f"{100 * value:.2f} %"),
         "bag KL": ("held_out/bag_kl", lambda value: f"{value:.4f}"),
         "share error": ("held_out/bag_mae", lambda value: f"{100 * value:.2f} %"),
+        "count score": ("held_out/count_score", lambda value: f"{value:.4f}"),
     }
     there = {head: (metric, shown) for head, (metric, shown) in columns.items() if metric in summary["metrics"]["last"]}
     rows = [
@@ -110,7 +111,11 @@ def _epochs(summary: dict[str, Any]) -> Table:
         for name, row in summary["metrics"].items()
     ]
     words = [f"Accuracy is that of the {summary['tests_on']}."] * ("accuracy" in there)
-    words += ["Bag KL and share error, of a class on average, are those of held-out bags."] * ("bag KL" in there)
+    if "bag KL" in there:
+        words.append(
+            "Of held-out bags are bag KL, share error (of a class on average) and count score (how much more probable "
+            "their counts are than by the class shares alone; more is better)."
+        )
     return Table(["epoch", "number", *there], rows, " ".join(words))
 
 
