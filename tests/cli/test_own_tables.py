@@ -178,6 +178,7 @@ def test_check_reads_tables_too(work: Work) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("rows: Bags(40 bags of ") and "of which 4 are held out" in result.stdout
     assert f"{work.path}/bags.csv: the bags are given as counts" in result.stdout
+    assert "features: 2 numbers and 1 column of categories (3 features)" in result.stdout
     alike = without(ROWS, "x", "z")
     rows = write(work.path / "alike.csv", alike)
     shown = here("check", "--instances", rows, "--bags", work.path / "bags.csv", *OURS).stdout

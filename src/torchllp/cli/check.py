@@ -41,7 +41,8 @@ def check(
         check_flags(settings, given)
         instances, bags, _, held_out = load_supervision(settings, progress=observer.on_images)
     console.print(f"{instances.name}: {bags!r}, of which {len(held_out or ())} are held out in training")
-    for note in instances.notes:
+    learnt_from = () if instances.encoder is None else (instances.encoder.summary,)
+    for note in (*instances.notes, *learnt_from):
         console.print(note, soft_wrap=True)
     findings = check_bags(bags, instances.train.inputs.numpy())
     rows = [("!" if f.level == "warning" else "", f.subject, f.value, f.meaning) for f in findings]

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from torchllp.bags import Bags
-from torchllp.report.figure import plain, save_figure
+from torchllp.report.figure import plain, save_figure, short
 
 MOST_DOTS = 20_000
 
@@ -23,7 +23,12 @@ def save_bags(path: Path, bags: Bags, *, title: str) -> None:
     sideways = place + generator.uniform(-0.3, 0.3, (len(shown), bags.num_classes))
     axes.plot(sideways.ravel(), proportions[shown].ravel(), ".", alpha=0.3, label="share in one bag")
     axes.hlines(bags.class_shares, place - 0.4, place + 0.4, color="black", label="share in all bags")
-    axes.set_xticks(place, [*map(plain, bags.class_names)], rotation=90 if bags.num_classes > 12 else 30, ha="right")
+    axes.set_xticks(
+        place,
+        [plain(short(name)) for name in bags.class_names],
+        rotation=90 if bags.num_classes > 12 else 30,
+        ha="right",
+    )
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(bottom=0)
     axes.set_title(plain(title))
