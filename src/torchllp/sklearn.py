@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torchllp.bags import Bags, num_held_out
 from torchllp.calibration import Calibration
 from torchllp.config import Config
-from torchllp.data.arrays import Images, Rows, are_images, as_array, columns_of, is_frame
+from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame, unique_columns
 from torchllp.data.dataset import Instances
 from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
 from torchllp.engine.alarms import alarms
@@ -368,7 +368,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
                 self.__dict__.pop("feature_names_in_", None)  # of rows that it was fitted to before
             return X
         if is_frame(X):
-            columns_of(X, "X")
+            unique_columns(X, "X")
             return validate_data(self, X, reset=reset, skip_check_array=True)
         numeric = self.categorical_features is None
         return validate_data(self, X, reset=reset, dtype="numeric" if numeric else None, ensure_all_finite="allow-nan")

@@ -155,7 +155,7 @@ class Images:
         return cls(tuple(content["input_shape"]), content["channels_last"], content["white"])
 
 
-def columns_of(frame: Any, name: str) -> list[Any]:
+def unique_columns(frame: Any, name: str) -> list[Any]:
     """The columns of a frame that messages call ``name``; no two of them are called alike."""
     columns = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     for column in columns:

@@ -9,15 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from torchllp.bags import SUM_TOLERANCE, Bags
-from torchllp.data.arrays import columns_of, is_frame
-from torchllp.data.bag_table import over_all_rows
+from torchllp.data.arrays import is_frame, unique_columns
+from torchllp.data.bag_table import SIZE, over_all_rows
 from torchllp.errors import LLPError
 from torchllp.noise import NoiseKind
 
 NAME = "proportions"
 """What they are called in messages."""
-SIZE = "size"
-"""A column of this name is no class, unless it is named as one."""
 Unlabelled = Literal["keep", "drop"] | None
 
 
@@ -185,7 +183,7 @@ def _parse(proportions: Any, ids: list[Any], name: Any) -> tuple[list[Any], list
 
 
 def _parse_frame(frame: Any, name: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    labels = columns_of(frame, NAME)
+    labels = unique_columns(frame, NAME)
     column = next((label for label in (name, "bag") if label is not None and label in labels), None)
     if column is None and not hasattr(frame, "index"):
         raise LLPError(

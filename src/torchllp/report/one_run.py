@@ -21,7 +21,7 @@ from torchllp.report.proportions import largest_share, proportions_figure
 from torchllp.report.reliability import reliability_figure
 from torchllp.run import Run, read_json
 
-EPOCHS = {
+EPOCHS_IN_WORDS = {
     "last": "last",
     "chosen": "chosen: the best by held-out bags",
     "oracle": "oracle: the best test epoch, which nobody has in practice",
@@ -107,7 +107,7 @@ def _epochs(summary: dict[str, Any]) -> Table:
     }
     there = {head: (metric, shown) for head, (metric, shown) in columns.items() if metric in summary["metrics"]["last"]}
     rows = [
-        [EPOCHS[name], f"{row['epoch']:.0f}", *(shown(row[metric]) for metric, shown in there.values())]
+        [EPOCHS_IN_WORDS[name], f"{row['epoch']:.0f}", *(shown(row[metric]) for metric, shown in there.values())]
         for name, row in summary["metrics"].items()
     ]
     words = [f"Accuracy is that of the {summary['tests_on']}."] * ("accuracy" in there)
