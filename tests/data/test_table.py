@@ -78,6 +78,7 @@ def test_ids_are_taken_as_they_are_written(file: Path) -> None:
         ("a,b\n", "the table has no rows"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         ("a,,c\n1,2,3\n", "column 2 has no name in the header"),
+        (",a\n0,2\n", "column 1 has no name in the header: an index of pandas is left out by to_csv(index=False)"),
     ],
 )
 def test_bad_csv_files_get_one_clear_sentence(content: str | bytes, message: str, file: Path) -> None:
@@ -374,6 +375,8 @@ def test_columns_that_are_not_there() -> None:
         table.need(["c3", "x", "y"], " for this")
     with pytest.raises(LLPError, match=r"^table: no column 'x' \(it has a\)$"):
         Table.of({"a": [1]}).need(["x"])
+    with pytest.raises(LLPError, match=r"^table: no column 'x' \(it has x y, as one: columns are parted by commas, "):
+        Table.of({"x y": ["1 2"]}).need(["x"])
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ class Table:
             times = Counter(part.schema.names)
             for position, column in enumerate(part.schema.names):
                 if not column.strip():
-                    raise LLPError(f"{part.name}: column {position + 1} has no name in the header")
+                    advice = "" if position else ": an index of pandas is left out by to_csv(index=False)"
+                    raise LLPError(f"{part.name}: column {position + 1} has no name in the header{advice}")
                 if times[column] > 1:
                     raise LLPError(f"{part.name}: two columns are called {column!r}")
         if self.num_rows == 0:
@@ -133,6 +134,8 @@ class Table:
         missing = [repr(column) for column in columns if column not in known]
         if missing:
             shown = ", ".join(self.column_names[:20]) + (", ..." if len(self.column_names) > 20 else "")
+            if len(known) == 1 and any(column in self.column_names[0] for column in columns):
+                shown += ", as one: columns are parted by commas, semicolons, tabs or bars"
             plural = "columns" if len(missing) > 1 else "column"
             raise LLPError(f"{self.name}: no {plural} {', '.join(missing)}{why} (it has {shown})")
 
