@@ -115,15 +115,20 @@ class Group:
 def compare(runs: Sequence[Run]) -> list[Group]:
     """The runs in groups, by data set, then by bag size, then in their order; those without classes are left out."""
     runs = [run for run in runs if learns_classes(run)]
+    summaries = {run: run.summary for run in runs}
     settings = {run: _settings(run) for run in runs}
     groups: dict[tuple[object, ...], list[Run]] = {}
-    for run in sorted(runs, key=lambda run: (_data_of(run), int(run.summary["bag_size"].split()[0]))):
-        config, summary = run.config, run.summary
+    alike: dict[tuple[object, ...], list[Run]] = {}  # those that a label has to be told from
+    for run in sorted(runs, key=lambda run: (_data_of(summaries[run]), int(summaries[run]["bag_size"].split()[0]))):
+        config, summary = run.config, summaries[run]
+        data = _data_of(summary)
         # Where sizes are drawn they differ between seeds, but not what they are drawn from.
         size = config.data.bag_size if config.data.bags_from is None else summary["bag_size"]
         choices = (str(summary["method"]), str(summary["model"]), tuple(settings[run].items()))
-        groups.setdefault((_data_of(run), size, *choices), []).append(run)
-    return [Group(members, _label(members[0], runs, settings)) for members in groups.values()]
+        groups.setdefault((data, size, *choices), []).append(run)
+        alike.setdefault((data, summary["bag_size"], named(summary["method"])), []).append(run)
+    others = {run: together for together in alike.values() for run in together}
+    return [Group(members, _label(members[0], others[members[0]], settings)) for members in groups.values()]
 
 
 def names_of(groups: Sequence[Group]) -> list[str]:
@@ -146,8 +151,7 @@ def names_of_runs(runs: Sequence[Run]) -> dict[Run, str]:
     return names
 
 
-def _data_of(run: Run) -> tuple[str, str]:
-    summary = run.summary
+def _data_of(summary: Mapping[str, Any]) -> tuple[str, str]:
     return summary["dataset"], summary["tests_on"]
 
 
@@ -173,20 +177,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _label(run: Run, runs: Sequence[Run], settings: Mapping[Run, Mapping[str, str]]) -> str:
-    """A run's method, with its model and settings where other runs of the method on the same bags have other ones."""
-    label = named(run.summary["method"])
-    alike = [
-        other
-        for other in runs
-        if _data_of(other) == _data_of(run)
-        and other.summary["bag_size"] == run.summary["bag_size"]
-        and named(other.summary["method"]) == label
-    ]
+def _label(run: Run, alike: Sequence[Run], settings: Mapping[Run, Mapping[str, str]]) -> str:
+    """A run's method, with its model and settings where others, of the method on the same bags, have other ones."""
     models = [named(run.summary["model"])] * (len({named(other.summary["model"]) for other in alike}) > 1)
     values = _flat(run.config.model_dump())
     differ = [f"{name.rpartition('.')[2]} {_in_words(values[name])}" for name in _differing(alike, settings)]
-    return ", ".join([label, *models, *differ])
+    return ", ".join([named(run.summary["method"]), *models, *differ])
 
 
 def _in_words(value: object) -> str:
