@@ -279,6 +279,10 @@ class TestWithLabels:
         bags = Bags.from_table(["a"] * 3, {"a": [0.33, 0.67]})
         assert bags.with_labels(np.array([0, -1, -1])).proportions[0].tolist() == pytest.approx([0, 1], abs=0.01)
 
+        uncertain = Bags.from_table([0] * 10 + [1] * 2, {0: [0.36, 0.64], 1: [math.nan, 0.5]})
+        labels = np.array([0] * 4 + [-1] * 8)
+        assert uncertain.with_labels(labels).reported[0].tolist() == pytest.approx([0, 6])
+
     def test_uncertain_counts_keep_their_noise(self) -> None:
         bags = Bags.from_table(
             [0, 0, 0, 1, 1],

@@ -124,6 +124,30 @@ def test_of_two_classes_the_second_is_no_more_evidence() -> None:
     assert Calibration.fit(sure, index, counts).temperature == pytest.approx(best, rel=0.01)
 
 
+def test_of_three_classes_the_third_is_no_more_evidence() -> None:
+    """Two thirds of the sum over the classes, each against the others; of two that were observed all."""
+    log_p, labels = predictions(3, 8, 3, seed=3)
+    index, counts = bags_of(labels, 8, 3)
+    sure = (3 * log_p).log_softmax(1)
+    for reported, evidence in (
+        (counts.double(), 2 / 3),
+        (counts.double().index_fill(1, torch.tensor([1]), math.nan), 1),
+    ):
+
+        def surprise(t: float, reported: torch.Tensor = reported, evidence: float = evidence) -> float:
+            p = (sure / t).softmax(1)
+            fits = 0.0
+            for c in range(3):
+                odds = p[:, c].logit().view(3, 8).tolist()
+                fits += sum(
+                    recursion(of_bag)[int(k)] for of_bag, k in zip(odds, reported[:, c].tolist(), strict=True) if k == k
+                )
+            return (math.log(t) / PRIOR_DEVIATION) ** 2 / 2 - evidence * fits
+
+        best = min((math.exp(x / 200) for x in range(-400, 400)), key=surprise)
+        assert Calibration.fit(sure, index, reported).temperature == pytest.approx(best, rel=0.01)
+
+
 def test_without_held_out_bags_intervals_are_those_of_the_count() -> None:
     p = torch.tensor([[0.5, 0.5]], dtype=torch.float64).repeat(100, 1)
     low, high = Calibration.none(2).bag_intervals(p, torch.zeros(100, dtype=torch.long), 1, 0.95)

@@ -146,6 +146,15 @@ def test_classes_that_were_not_observed_are_one_class_or_left_out() -> None:
     assert errors["bag_mae"].item() == pytest.approx((0.1 + 0.1 + 0.1 + 0.2) / 4)
 
 
+def test_of_two_classes_one_count_says_all() -> None:
+    log_p, bag_index = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]).log(), torch.tensor([0, 0, 0])
+    prior = torch.tensor([0.5, 0.5])
+    both, one = (
+        count_score(log_p, bag_index, torch.tensor([counts]), prior) for counts in ([2.0, 1.0], [2.0, math.nan])
+    )
+    assert one.item() == pytest.approx(both.item())
+
+
 @pytest.mark.parametrize(("noise", "scale"), [("gaussian", 1.5), ("laplace", 0.7), ("rounding", 3.0)])
 def test_the_count_score_of_noisy_counts_by_enumeration(noise: str, scale: float) -> None:
     p = torch.tensor([0.9, 0.3, 0.6, 0.2, 0.5], dtype=torch.float64)
@@ -157,4 +166,4 @@ def test_the_count_score_of_noisy_counts_by_enumeration(noise: str, scale: float
     for rows, z in ((p[:3], 3.0), (p[3:], 0.0)):
         predicted = enumerated_report(rows.logit().tolist(), z, noise, scale)
         expected += predicted - enumerated_report([math.log(0.6 / 0.4)] * len(rows), z, noise, scale)
-    assert score.item() == pytest.approx(expected / 5 / 2)
+    assert score.item() == pytest.approx(expected / 5)

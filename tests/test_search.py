@@ -318,6 +318,21 @@ class TestLLPSearchCV:
         other = LLPSearchCV(quick(), LR, cv=3, random_state=0).fit(X, Y, SHARE, bags=BAGS)
         assert other.best_score_ == search.best_score_
 
+    def test_rows_in_no_bag_and_bags_of_which_nothing_is_known(self) -> None:
+        random = Bags.random(Y, bag_size=9, seed=0)
+        assert (random.bag_of < 0).any()
+        kept = Bags.from_table(BAGS.tolist(), {b: [1 - p, p] for b, p in SHARE.items() if b != 12}, unlabelled="keep")
+        for bags in (random, kept):
+            search = LLPSearchCV(quick(), LR, cv=3, random_state=0).fit(X, proportions=bags)
+            assert search.best_params_ == {"lr": 1e-2}
+            direct = quick(lr=1e-2).fit(X, proportions=bags)
+            np.testing.assert_allclose(search.predict_proba(X), direct.predict_proba(X), atol=1e-5)
+
+    def test_classes_may_be_an_array(self) -> None:
+        frame = pd.DataFrame({"good": 1 - pd.Series(SHARE), "bad": pd.Series(SHARE), "size": 5})
+        search = LLPSearchCV(quick(classes=np.array(["good", "bad"])), LR, cv=3, random_state=0).fit(X, BAGS, frame)
+        assert search.classes_.tolist() == ["good", "bad"]
+
     def test_bags_are_needed(self) -> None:
         with pytest.raises(LLPError, match="judged by the proportions of bags"):
             LLPSearchCV(quick(), LR).fit(X, Y)

@@ -235,6 +235,16 @@ class TestBagIds:
         assert fitted.score(X, Y) > 0.9
         assert fitted.predict_bags(X, ids).keys() == shares.keys()
 
+    def test_ids_in_arrays_are_those_of_python(self) -> None:
+        tens, ones = BAGS // 10, BAGS % 10
+        shares = {(bag // 10, bag % 10): share for bag, share in SHARE.items()}
+        pairs = zip(tens.astype(np.int32), ones.astype(float), strict=True)
+        assert quick().fit(X, list(pairs), shares).score(X, Y) > 0.9
+        days = np.datetime64("2026-01-01", "ns") + BAGS * np.timedelta64(1, "D")
+        by_day = {pd.Timestamp("2026-01-01") + pd.Timedelta(days=bag): share for bag, share in SHARE.items()}
+        fitted = quick().fit(X, days, by_day)
+        assert fitted.score(X, Y) > 0.9 and fitted.predict_bags(X, days).keys() == by_day.keys()
+
     def test_several_columns_are_an_id_together(self) -> None:
         columns = pd.DataFrame({"tens": BAGS // 10, "ones": BAGS % 10})
         shares = columns.assign(bad=Y).groupby(["tens", "ones"])[["bad"]].mean()
@@ -468,10 +478,17 @@ class TestPredictions:
         assert fitted.score_bags(x, bags, found) == pytest.approx(0, abs=1e-6)  # what it says itself is perfect
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             fitted.predict_bags(x, bags[1:])
+        missing = fitted.predict_bags(x, np.where(bags == 3, np.nan, bags), interval=0.9)
+        assert list(missing) == [bag for bag in found if bag != 3]
+        np.testing.assert_allclose(missing[7][1], found[7], atol=1e-6)
 
     def test_bag_ids_are_no_labels_to_be_scored_by(self, fitted: LLPClassifier) -> None:
         with pytest.raises(LLPError, match=r"y has .* and none of the classes"):
             fitted.score(X, [f"bag {bag}" for bag in BAGS])
+        with pytest.raises(LLPError, match=r"y has 'bag \d+' and none of the classes"):
+            fitted.score(X, pd.Series([f"bag {bag}" for bag in BAGS], index=range(1, 301)))
+        with pytest.raises(LLPError, match="y is None: labels are scored"):
+            fitted.score(X)
 
     def test_float_images_that_are_a_little_above_1_are_refused(self) -> None:
         images = np.random.default_rng(0).random((len(X), 1, 8, 8))
@@ -613,8 +630,9 @@ class TestFiles:
     def test_saving_over_another_is_whole_or_not_there(
         self, fitted: LLPClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What is left where the disk is full between the two files cannot be loaded."""
         fitted.save(tmp_path / "classifier")
+        before = {file.name: file.read_bytes() for file in (tmp_path / "classifier").iterdir()}
+        other = quick(epochs=1).fit(X, BAGS, SHARE)
 
         def full(*_: object) -> None:
             raise OSError("no space left on device")
@@ -622,9 +640,26 @@ class TestFiles:
         with monkeypatch.context() as patch:
             patch.setattr("torchllp.run.Run.write_json", full)
             with pytest.raises(OSError, match="no space"):
-                fitted.save(tmp_path / "classifier")
+                other.save(tmp_path / "classifier")
+        assert before == {file.name: file.read_bytes() for file in (tmp_path / "classifier").iterdir()}
+        (tmp_path / "classifier" / "estimator.json").unlink()  # as while the new files are put in their places
         with pytest.raises(LLPError, match=r"estimator\.json"):
             LLPClassifier.load(tmp_path / "classifier")
+        other.save(tmp_path / "classifier")
+        np.testing.assert_array_equal(
+            LLPClassifier.load(tmp_path / "classifier").predict_proba(X), other.predict_proba(X)
+        )
+
+    @pytest.mark.parametrize("kind", [dict, pd.Series])
+    def test_the_noise_of_each_bag_comes_back(self, kind: Any, tmp_path: Path) -> None:
+        scales = kind({float(bag): 0.1 + bag / 100 for bag in range(30)})
+        counts = {bag: [float((Y[bag == BAGS] == c).sum()) for c in (0, 1)] for bag in range(30)}
+        fitted = quick(epochs=1, bag_noise="gaussian", bag_noise_scale=scales).fit(X, BAGS, counts)
+        fitted.save(tmp_path / "classifier")
+        loaded = LLPClassifier.load(tmp_path / "classifier")
+        some, few = BAGS < 3, {bag: counts[bag] for bag in range(3)}
+        scores = [one.score_bags(X[some], BAGS[some], few, criterion="count_score") for one in (fitted, loaded)]
+        assert scores[0] == scores[1]
 
     @pytest.mark.parametrize("kind", ["rows", "frame", "images"])
     def test_saved_in_one_process_and_loaded_in_another(self, kind: str, tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from torchllp.errors import LLPError
+from torchllp.files import write_atomically
 from torchllp.noise import Noise, NoiseKind, exact_scale
 from torchllp.randomness import seed_of
 
@@ -397,6 +399,8 @@ class Bags:
                 f"{self.class_names[c]!r}, and {left[row, c] + taken[row, c]:g} are of that class"
             )
         left[is_exact] = left[is_exact].clip(min=0)
+        whole = is_exact & ~np.isnan(left).any(1)
+        left[whole] *= (sizes / left.sum(1).clip(min=1e-9))[whole, None]  # rounded shares leave a little more, or less
         rest = np.flatnonzero(sizes > 0)
         bag_of = np.full(len(self) + 1, -1)  # the last place serves the -1 of instances in no bag
         bag_of[rest] = np.arange(len(rest))
@@ -456,8 +460,7 @@ class Bags:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write these bags to ``path`` (.npz)."""
-        with open(path, "wb") as file:
-            file.write(self.to_bytes())
+        write_atomically(Path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Bags":

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from torchllp.errors import LLPError
-from torchllp.functional import bag_mean, bag_sizes, bag_sum, count_log_probability
+from torchllp.functional import bag_evidence, bag_mean, bag_sizes, bag_sum, count_log_probability
 
 PRIOR_DEVIATION = 0.5
 """Of the logarithm of the temperature. Few bags that are all met exactly would otherwise make predictions certain."""
@@ -62,9 +62,8 @@ class Calibration:
 
         def surprise(log_temperature: float) -> float:
             tempered = (log_p / math.exp(log_temperature)).log_softmax(1)
-            fits = count_log_probability(tempered, bag_index, counts, noise=noise, scale=scale).sum().item()
-            # The counts of all classes but one tell that of the last, which is no more evidence.
-            return (log_temperature / PRIOR_DEVIATION) ** 2 / 2 - (1 - 1 / log_p.shape[1]) * fits
+            fits = count_log_probability(tempered, bag_index, counts, noise=noise, scale=scale)
+            return (log_temperature / PRIOR_DEVIATION) ** 2 / 2 - bag_evidence(fits, counts).sum().item()
 
         bound = math.log(LARGEST)
         found = minimize_scalar(surprise, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-3})

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchllp.functional import count_log_probability, entropy, log_mean_probability, proportion_kl, with_rest
+from torchllp.functional import (
+    bag_evidence,
+    count_log_probability,
+    entropy,
+    log_mean_probability,
+    proportion_kl,
+    with_rest,
+)
 
 CRITERIA = {"bag_kl": -1, "bag_mae": -1, "count_score": 1}
 """What bags without labels judge by, see :func:`bag_errors` and :func:`count_score`: -1 where less is better."""
@@ -191,8 +198,9 @@ def count_score(
 
     In nats an instance: 0 is no better than to predict the prior for every instance, and bags of any size compare. Two
     classes have one count, and this is the log-likelihood ratio of it; of more classes each is taken against all
-    others, and the sum is scaled by ``(C - 1) / C``. ``counts [B, C]``, ``noise`` and ``scale`` are as in
-    :func:`~torchllp.functional.count_log_probability`; ``by_prior [B, C]`` is that of the prior, where at hand.
+    others, and what they say twice is left out (:func:`~torchllp.functional.bag_evidence`). ``counts [B, C]``,
+    ``noise`` and ``scale`` are as in :func:`~torchllp.functional.count_log_probability`; ``by_prior [B, C]`` is that of
+    the prior, where at hand.
 
     >>> log_p, bag_index = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0])
     >>> count_score(log_p, bag_index, torch.tensor([[1, 1]]), prior=torch.tensor([0.5, 0.5]))
@@ -201,4 +209,4 @@ def count_score(
     by_predictions = count_log_probability(log_p, bag_index, counts, noise=noise, scale=scale)
     if by_prior is None:
         by_prior = prior_log_probability(prior, bag_index, counts, noise=noise, scale=scale)
-    return (by_predictions - by_prior).sum() / len(log_p) * (1 - 1 / len(prior))
+    return bag_evidence(by_predictions - by_prior, counts).sum() / len(log_p)

@@ -6,18 +6,19 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import BaseCrossValidator, GridSearchCV, ParameterGrid, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from torchllp.data.arrays import as_array
-from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
+from torchllp.data.proportions import ids_of_rows, sorted_ids
 from torchllp.errors import LLPError
 from torchllp.metrics import CRITERIA
 from torchllp.registry import unknown_name
 from torchllp.sklearn import LLPClassifier
+from torchllp.sklearn_files import plain
 
 
 class BagKFold(BaseCrossValidator):
@@ -137,16 +138,7 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         steps, classifier = _last_step(self.estimator)
         X = as_array(X)
         bags = y if bags is None else bags
-        known, classes = bags_over(
-            bags,
-            proportions,
-            num_rows=len(X),
-            classes=classifier.classes,
-            normalize=classifier.normalize,
-            unlabelled=classifier.unlabelled,
-            noise=classifier.bag_noise,
-            noise_scale=classifier.bag_noise_scale,
-        )
+        known, classes = classifier._bags(bags, proportions, len(X), plain(classifier.classes))
         own = [None if bag < 0 else known.bag_ids[bag] for bag in known.bag_of]  # of Bags, which need no others
         ids = own if bags is None else ids_of_rows(bags)
         is_judge = np.append(known.is_labelled, False)[known.bag_of]
@@ -157,7 +149,10 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             whole = _Whole(proportions)  # as it is: noise is in its unit
         else:
             raise LLPError("bags that are uncertain are searched by as a mapping from bag id to one number a class")
-        search = self._search(self._folds(ids, is_judge), _BagScorer(whole, self.scoring))
+        estimator = self.estimator
+        if bags is None:  # rows in no bag, and bags of which nothing is known, are in Bags on purpose
+            estimator = clone(estimator).set_params(**{f"{steps}unlabelled": "keep"})
+        search = self._search(estimator, self._folds(ids, is_judge), _BagScorer(whole, self.scoring))
         with config_context(enable_metadata_routing=False):
             search.fit(X, ids, **{f"{steps}proportions": whole})
         for name in ("cv_results_", "n_splits_", "best_index_", "best_params_", "best_score_"):
@@ -196,7 +191,7 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self.best_estimator_
 
     def _search(
-        self, folds: list[tuple[np.ndarray, np.ndarray]], scorer: "_BagScorer"
+        self, estimator: Any, folds: list[tuple[np.ndarray, np.ndarray]], scorer: "_BagScorer"
     ) -> GridSearchCV | RandomizedSearchCV:
         options: dict[str, Any] = {
             "scoring": scorer,
@@ -210,9 +205,9 @@ class LLPSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 ParameterGrid(self.param_distributions)
             except TypeError as error:
                 raise LLPError(f"{error}: say by n_iter how many candidates to draw from distributions") from error
-            return GridSearchCV(self.estimator, self.param_distributions, **options)
+            return GridSearchCV(estimator, self.param_distributions, **options)
         return RandomizedSearchCV(
-            self.estimator, self.param_distributions, n_iter=self.n_iter, random_state=self.random_state, **options
+            estimator, self.param_distributions, n_iter=self.n_iter, random_state=self.random_state, **options
         )
 
     def _folds(self, ids: list[Any], is_judge: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

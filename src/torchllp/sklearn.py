@@ -24,7 +24,7 @@ from torchllp.calibration import Calibration
 from torchllp.config import Config
 from torchllp.data.arrays import Images, Rows, are_images, as_array, is_frame, unique_columns
 from torchllp.data.dataset import Instances
-from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids
+from torchllp.data.proportions import bags_over, ids_of_rows, sorted_ids, text_of_id
 from torchllp.engine.alarms import alarms
 from torchllp.engine.evaluate import HeldOut, class_prior, predict, reported_counts
 from torchllp.engine.precision import pick_device
@@ -247,16 +247,19 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
     def predict_bags(self, X: Any, bags: Any, *, interval: float | None = None) -> dict[Any, np.ndarray]:
         """The proportions of bags, new ones too: bag id -> mean probability of each of ``classes_``.
 
-        :meth:`fit`, :meth:`score_bags` and :meth:`predict_in_bags` take such a mapping. With ``interval``, say 0.9, it
-        is bag id -> ``[3, C]``: the lower bound, the mean and the upper bound of each share, between which the true one
-        is with that probability. Their width comes from the probabilities of the instances and from the errors of the
-        bags that were held out, where there were any; bags of another kind than these may be further off.
+        :meth:`fit`, :meth:`score_bags` and :meth:`predict_in_bags` take such a mapping. Rows without an id are in no
+        bag. With ``interval``, say 0.9, it is bag id -> ``[3, C]``: the lower bound, the mean and the upper bound of
+        each share, between which the true one is with that probability. Their width comes from the probabilities of the
+        instances and from the errors of the bags that were held out, where there were any; bags of another kind than
+        these may be further off.
         """
         p, ids = torch.from_numpy(np.exp(self._log_p(X))), ids_of_rows(bags)
         check_consistent_length(p, ids)
+        there = [row for row, bag in enumerate(ids) if text_of_id(bag) is not None]
+        p, ids = p[there], [ids[row] for row in there]
         once = sorted_ids(ids)
         place = {bag: row for row, bag in enumerate(once)}
-        index = torch.tensor([place[bag] for bag in ids])
+        index = torch.tensor([place[bag] for bag in ids], dtype=torch.long)
         shares = bag_mean(p, index, len(once)).numpy()
         if interval is not None:
             low, high = self.calibration_.bag_intervals(p, index, len(once), interval)
@@ -279,7 +282,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):
         """Accuracy, if ``y`` are labels. With ``proportions``: :meth:`score_bags`, where no label is needed."""
         if proportions is not None:
             return self.score_bags(X, y if bags is None else bags, proportions)
-        labels = as_array(y)
+        if y is None:
+            raise LLPError("y is None: labels are scored, or the proportions of bags")
+        labels = np.asarray(as_array(y))
         if len(labels) and not np.isin(labels, self.classes_).any():
             raise LLPError(
                 f"y has {labels[0]!r} and none of the classes {', '.join(map(str, self.classes_[:5]))}: labels are "

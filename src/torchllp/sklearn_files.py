@@ -1,9 +1,11 @@
 """A fitted LLPClassifier as two files, model.safetensors and estimator.json, which hold nothing that could be run."""
 
 import json
+import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from safetensors.torch import save
 
 from torchllp.calibration import Calibration
 from torchllp.data.arrays import Images, Rows
+from torchllp.data.proportions import text_of_id
 from torchllp.engine.process import seeded
 from torchllp.errors import LLPError
 from torchllp.files import write_atomically
@@ -20,6 +23,7 @@ from torchllp.views.image import ImageViews
 from torchllp.views.table import TableViews
 from torchllp.views.views import Views
 
+FILES = ("model.safetensors", "estimator.json")
 READERS = {"rows": Rows, "images": Images}
 OWN = ("model", "views", "random_state")
 """Parameters that may be objects of the user's own, which no JSON file can hold."""
@@ -27,9 +31,11 @@ OWN = ("model", "views", "random_state")
 
 def save_classifier(classifier: Any, folder: Path) -> None:
     """Write a fitted classifier into a directory that is new, empty, or has one already."""
-    if folder.exists() and not (folder / "estimator.json").is_file() and (folder.is_file() or [*folder.iterdir()]):
+    if folder.is_file() or (folder.is_dir() and not _is_free(folder)):
         raise LLPError(f"{folder}: there is something here already that is no classifier: take another directory")
     parameters = {name: plain(value) for name, value in classifier.get_params(deep=False).items()}
+    if hasattr(classifier.bag_noise_scale, "items"):  # keys of JSON are texts
+        parameters["bag_noise_scale"] = {text_of_id(bag): scale for bag, scale in classifier.bag_noise_scale.items()}
     for name in OWN:
         if not isinstance(parameters[name], str | int | None):
             parameters.pop(name)
@@ -58,9 +64,18 @@ def save_classifier(classifier: Any, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     weights = classifier.model_.state_dict().items()
     copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in weights}  # some may be tied
-    (folder / "estimator.json").unlink(missing_ok=True)  # it marks the directory as whole
-    write_atomically(folder / "model.safetensors", save(copies))
-    Run.write_json(folder / "estimator.json", content)
+    with TemporaryDirectory(prefix=".saving-", dir=folder) as place:  # the old files stay until the new ones are whole
+        write_atomically(Path(place, "model.safetensors"), save(copies))
+        Run.write_json(Path(place, "estimator.json"), content)
+        (folder / "estimator.json").unlink(missing_ok=True)  # it marks the directory as whole
+        for name in FILES:
+            os.replace(Path(place, name), folder / name)
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether there is nothing but a classifier, or what is left of one where saving was cut off."""
+    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".saving-")}
+    return "estimator.json" in names or names <= {*FILES}
 
 
 def load_classifier(kind: Any, folder: Path, *, model: Any = None, views: Views | None = None) -> Any:

@@ -123,7 +123,7 @@ def test_rows_are_numbered_as_in_the_file(tmp_path: Path) -> None:
     table = Table.of(tmp_path)
     assert table.place(0) == f"{tmp_path}/1.csv, row 2"  # the header is row 1
     assert table.place(3, "x") == f"{tmp_path}/3.csv, row 3, column 'x'"
-    with pytest.raises(LLPError, match=r"3\.csv, row 3, column 'x': 'bad' is not a number"):
+    with pytest.raises(LLPError, match=r"3\.csv, row 3, column 'x': 'bad' among numbers"):
         TableEncoder.fit(table, ["x"])
 
 

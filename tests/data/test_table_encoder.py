@@ -268,6 +268,32 @@ def test_a_stray_text_among_numbers_in_a_file(delimiter: str, tmp_path: Path) ->
     assert len(encoder.categories["x"]) == 4 and encoder.transform(table).sum(1).tolist() == [1] * 4
 
 
+def test_categories_with_commas_are_known_again(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("bag;size;x\na;1,5;1,5\na;large;2\nb;huge;3\nb;1,5;4\n")
+    encoder = TableEncoder.fit(Table.of(tmp_path / "rows.csv"), ["size", "x"])
+    assert encoder.categories == {"size": ["1,5", "huge", "large"]} and list(encoder.numbers) == ["x"]
+    again = Table.of(tmp_path / "rows.csv", text={"size"})  # as new tables are read
+    assert encoder.transform(again)[:, 1:].sum(1).tolist() == [1] * 4
+
+
+def test_codes_of_a_folder_are_texts_in_every_file(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x,code\n1,A1\n2,B2\n3,C3\n4,007\n")
+    (tmp_path / "2.csv").write_text("x,code\n4,007\n5,12\n")
+    encoder = TableEncoder.fit(Table.of(tmp_path), ["x", "code"])
+    assert encoder.categories == {"code": ["007", "12", "A1", "B2", "C3"]} and list(encoder.numbers) == ["x"]
+    (tmp_path / "1.csv").write_text("x,code\n1,A1\n2,2\n3,3\n")
+    with pytest.raises(LLPError, match="'A1' among numbers"):
+        TableEncoder.fit(Table.of(tmp_path), ["x", "code"])
+
+
+def test_large_numbers_below_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "BLOCK_ROWS", 2)
+    table = Table.of({"x": [None, 1.7e9, 1.7e9 + 1, 1.7e9 + 2], "y": [None, None, None, 1.7e9], "z": [1, 2, 3, 4]})
+    encoder, features = TableEncoder.fit_transform(table, ["x", "y", "z"])
+    np.testing.assert_allclose(features, encoder.transform(table), atol=1e-6)
+    assert features[1:, 0].unique().tolist() == pytest.approx([-(1.5**0.5), 0, 1.5**0.5], abs=1e-6)
+
+
 def test_few_numbers_among_texts_are_texts() -> None:
     encoder, _ = fit({"x": ["1", "b", "2", "c"]})
     assert encoder.categories == {"x": ["1", "2", "b", "c"]}

@@ -157,6 +157,12 @@ def test_nothing_is_left_of_what_fails(model: type[nn.Linear], to: str, message:
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
+def test_a_folder_of_any_name_is_replaced(tmp_path: Path) -> None:
+    for overwrite in (False, True):
+        export_classifier(of_rows(), tmp_path / "before", "safetensors", overwrite=overwrite)
+    assert load_exported(tmp_path / "before").class_names == ("r", "s", "t")
+
+
 def test_only_an_export_is_replaced(tmp_path: Path) -> None:
     path, folder = tmp_path / "rows.pt2", tmp_path / "weights"
     for place, to in ((path, "torch-export"), (folder, "safetensors")):

@@ -95,7 +95,7 @@ def bags_over(
     if len(ids) != num_rows:
         raise LLPError(f"there are {len(ids)} bag ids for the {num_rows} rows of X")
     known, labels, rows = _parse(proportions, ids, getattr(bags, "name", None))
-    texts, keys = [_text(bag) for bag in ids], [_text(bag) for bag in known]
+    texts, keys = [text_of_id(bag) for bag in ids], [text_of_id(bag) for bag in known]
     _check_alike(dict(zip([*ids, *known], [*texts, *keys], strict=True)))
     _check_rows(ids, texts, known, keys, unlabelled)
 
@@ -108,7 +108,7 @@ def bags_over(
     sizes = Counter(texts)
     table, values = _table(dict(zip(keys, rows, strict=True)), sizes, is_noisy=noise is not None)
     if noise_scale is not None and hasattr(noise_scale, "items"):
-        noise_scale = {_text(bag): scale for bag, scale in noise_scale.items()}
+        noise_scale = {text_of_id(bag): scale for bag, scale in noise_scale.items()}
     found = Bags.from_table(
         [text for text in texts if text is not None],
         {key: row for key, row in table.items() if key is not None and sizes[key]},
@@ -205,7 +205,7 @@ def _check_once(ids: list[Any]) -> None:
 
 def _parse_array(array: Any, ids: list[Any]) -> tuple[list[Any], list[Any]]:
     rows, num_rows = _as_list(array), len(ids)
-    once = sorted_ids(bag for bag in ids if _text(bag) is not None)
+    once = sorted_ids(bag for bag in ids if text_of_id(bag) is not None)
     advice = "give a mapping from each bag's id to its proportions"
     if len(rows) == num_rows and (len(once) < num_rows or ids != once):  # or it may have been
         raise LLPError(
@@ -273,17 +273,31 @@ def _check_alike(texts: Mapping[Any, str | None]) -> None:
             raise LLPError(f"the bag ids {seen[text]!r} and {bag!r} look alike: make all of them numbers, or strings")
 
 
-def _text(bag: Any) -> str | None:
-    """An id as text; None for one that is missing."""
+def text_of_id(bag: Any) -> str | None:
+    """An id as text; None for one that is missing.
+
+    >>> text_of_id(7.0), text_of_id((np.int64(7), "a")), text_of_id(float("nan"))
+    ('7', "(7, 'a')", None)
+    """
     if isinstance(bag, str):
         return bag
-    if isinstance(bag, float | np.floating) and bag == bag and float(bag).is_integer():
-        bag = int(bag)  # as pandas has whole numbers beside missing ones
-    text = repr(bag.item() if isinstance(bag, np.generic) else bag)
+    text = repr(_plain_id(bag))
     return None if text in ("None", "nan", "NaT", "<NA>") else text
 
 
+def _plain_id(bag: Any) -> Any:
+    """Without the kinds of NumPy and pandas; whole numbers are ints, as pandas has floats beside missing ones."""
+    if isinstance(bag, tuple):
+        return tuple(_plain_id(part) for part in bag)
+    if hasattr(bag, "to_pydatetime") and bag == bag:
+        bag = bag.to_pydatetime()
+    bag = bag.item() if isinstance(bag, np.generic) else bag
+    return int(bag) if isinstance(bag, float) and bag.is_integer() else bag
+
+
 def _as_list(values: Any) -> list[Any]:
+    if isinstance(values, np.ndarray) and values.dtype.kind == "M":
+        values = values.astype("datetime64[us]")  # finer ones would be made numbers
     for name in ("tolist", "to_list", "to_pylist"):  # arrays and tensors, polars, Arrow
         if hasattr(values, name):
             return getattr(values, name)()

@@ -27,6 +27,7 @@ FEATURES = "features"
 MISSING = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>"]
 """What stands for a missing value in a CSV file."""
 DELIMITERS = ",;\t|"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DECIMAL_COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"
 SUFFIXES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".npy", ".npz"}
 
@@ -162,7 +163,9 @@ def _open(path: Path, text: Collection[str]) -> list[Part]:
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and _is_visible(file, path))
         if not files:
             raise LLPError(f"{path}: no CSV or Parquet file in this folder")
-        return [part for file in files for part in _open(file, text)]
+        parts = [part for file in files for part in _open(file, text)]
+        codes = _codes(parts)  # 007 of a file without letters is no number either
+        return [part for file in files for part in _open(file, {*text, *codes})] if codes else parts
     if not path.is_file():
         raise LLPError(f"{path}: there is no such file")
     suffix = path.suffix.lower()
@@ -176,6 +179,22 @@ def _open(path: Path, text: Collection[str]) -> list[Part]:
         return [_in_memory(str(path), _csv(path, text), first_row=2)]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise LLPError(f"{path}: not a table that can be read ({_first_line(error)})") from error
+
+
+def _codes(parts: Sequence[Part]) -> set[str]:
+    """Columns of categories in some of the files that are numbers in others."""
+    of_text = [{field.name for field in part.schema if pa.types.is_string(field.type)} for part in parts]
+    of_numbers = {field.name for part in parts for field in part.schema if _is_number(field.type)}
+    codes = of_numbers.intersection(set().union(*of_text))
+    for part, names in zip(parts, of_text, strict=True):
+        for name in codes & names:
+            texts = pa.chunked_array([block.column(0) for block in part.read([name])], pa.string())
+            codes = codes - {name} if _are_mostly_numbers(texts) else codes
+    return codes
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _is_visible(file: Path, folder: Path) -> bool:
@@ -286,9 +305,13 @@ def _clean(column: pa.ChunkedArray, *, is_text: bool, comma: bool) -> pa.Chunked
     column = pc.if_else(pc.is_in(column, missing), None, column)
     if is_text:
         return column
-    if comma:
-        column = pc.replace_substring_regex(column, DECIMAL_COMMA, r"\1.\2")
+    numbers = pc.replace_substring_regex(column, DECIMAL_COMMA, r"\1.\2") if comma else column
     try:
-        return column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return column
+        return numbers.cast(pa.float64())
+    except pa.ArrowInvalid:  # categories, as they are written; or numbers with a stray text, told where they are used
+        return numbers if _are_mostly_numbers(numbers) else column
+
+
+def _are_mostly_numbers(texts: pa.Array | pa.ChunkedArray) -> bool:
+    num_numbers = pc.sum(pc.match_substring_regex(texts, NUMBER)).as_py() or 0
+    return 2 * num_numbers > len(texts) - texts.null_count

@@ -15,7 +15,7 @@ import torch
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
-from torchllp.data.table import BLOCK_ROWS, MISSING, Table, as_text
+from torchllp.data.table import BLOCK_ROWS, MISSING, NUMBER, Table, as_text
 from torchllp.device import free_memory
 from torchllp.errors import LLPError
 
@@ -23,7 +23,6 @@ pc: Any = pyarrow.compute  # its functions are made at run time, where no type c
 
 MOST_CATEGORIES = 100
 """Of one column; rarer ones are encoded like categories that were never seen."""
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 LARGEST = float(np.finfo(np.float32).max)
 NO_VALUE = ""
 """The category of a missing value."""
@@ -305,14 +304,15 @@ def _standardize(table: Table, numbers: Mapping[str, int], features: np.ndarray)
     """Write all numbers to ``features``, standardised; their means (NaN for a column without any value) and scales."""
     scalers: list[Any] = [StandardScaler() for _ in numbers]
     cuts = np.cumsum(list(numbers.values()))[:-1]
-    start, origin = 0, np.zeros(0)
+    start, origin = 0, np.full(sum(numbers.values()), np.nan)
     for block in _number_blocks(table, numbers) if numbers else ():
         for scaler, values in zip(scalers, np.split(block, cuts, axis=1), strict=True):
             if not np.isnan(values).all():  # after which it would forget what it knows
                 scaler.partial_fit(values)
-        if not start:
-            origin = np.nan_to_num(block[0])  # float32 has too few digits for large numbers that differ by little
+        first = block[(~np.isnan(block)).argmax(0), np.arange(block.shape[1])]
+        origin = np.where(np.isnan(origin), first, origin)  # large numbers that hardly differ are alike in float32
         np.subtract(block, origin, out=features[start : (start := start + len(block))], casting="same_kind")
+    origin = np.nan_to_num(origin)
     known = [hasattr(scaler, "mean_") for scaler in scalers]
     mean = [scaler.mean_ if there else [np.nan] for scaler, there in zip(scalers, known, strict=True)]
     scale = [scaler.scale_ if there else [1.0] for scaler, there in zip(scalers, known, strict=True)]

@@ -108,7 +108,7 @@ def export_classifier(
                     f"{difference:.2g}, more than {TOLERANCE:g}"
                 )
         if path.is_dir():
-            os.rename(path, Path(place) / "before")  # which goes with the rest of the place
+            os.rename(path, Path(place) / ".before")  # which goes with the rest of the place
         os.replace(written, path)
     return Exported(path, classifier.describe(texts=target.texts), difference, [])
 

@@ -6,7 +6,7 @@ from torchllp.functional.confidence import truncated_gaussian, uniform_alignment
 from torchllp.functional.contrastive import contrast_accuracy, contrast_log_probabilities, nt_xent
 from torchllp.functional.count_moments import gaussian_count_loss, moments_loss
 from torchllp.functional.count_noise import noise_variance
-from torchllp.functional.counts import count_log_probability, log_odds, whole_bag_counts
+from torchllp.functional.counts import bag_evidence, count_log_probability, log_odds, whole_bag_counts
 from torchllp.functional.dual_entropy import (
     AUTO_BETA,
     auto_beta,
@@ -44,6 +44,7 @@ __all__ = [
     "assign_labels",
     "auto_beta",
     "bag_entropy",
+    "bag_evidence",
     "bag_logsumexp",
     "bag_mean",
     "bag_sizes",

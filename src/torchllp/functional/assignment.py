@@ -8,9 +8,11 @@ after adding the prices is the solution.
 from itertools import pairwise
 
 import numpy as np
+import torch
 from scipy.optimize import linear_sum_assignment
 
 from torchllp.errors import LLPError
+from torchllp.functional.counts import whole_bag_counts
 
 FEW_ROWS = 500
 """As many rows are solved from nothing; more rows start from the prices of a quarter of them."""
@@ -30,11 +32,8 @@ def whole_counts(proportions: np.ndarray, size: int) -> np.ndarray:
         raise LLPError(f"proportions must be one number a class, 0 or above, that sum to 1, not {proportions.tolist()}")
     if size < 0:
         raise LLPError(f"the number of instances must be 0 or above, not {size}")
-    quota = (proportions / proportions.sum() * size).round(9)  # 0.29 * 100 is 29, and equal remainders are equal
-    counts = np.floor(quota).astype(np.int64)
-    largest_first = np.argsort(counts - quota, kind="stable")
-    counts[largest_first[: size - counts.sum()]] += 1
-    return counts
+    shares = torch.from_numpy(proportions / proportions.sum())
+    return whole_bag_counts(shares[None], torch.tensor([size]))[0].long().numpy()
 
 
 def assign_labels(log_p: np.ndarray, counts: np.ndarray) -> np.ndarray:
