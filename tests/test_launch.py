@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_each_command_is_run(place: dict, folder: Path) -> None:
     assert looks
     logs = [path.read_text() for path in folder.glob("*_log.out")]
     assert len(logs) == 3
-    assert all(sum(word in log for log in logs) == 1 for word in ("0.1.0", "llp-vat", "small-cnn"))
+    assert all(sum(word in log for log in logs) == 1 for word in (version("torchllp"), "llp-vat", "small-cnn"))
     wait_until_none_is_left(folder)
 
 

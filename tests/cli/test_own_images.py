@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from commands import here
 from torchllp import Run
+from torchllp.predictor import Predictor
 
 CLASSES = ("zero", "one")
 SHORT = ("--epochs", "15", "--threads", "1", "--image-size", "8", "--device", "cpu")
@@ -125,6 +127,10 @@ def test_grey_models_take_folders_too(tmp_path: Path, files: Path) -> None:
     result = here("predict", tmp_path / "digits", files / "known", "-o", tmp_path / "p.csv")
     assert result.returncode == 0, result.stderr
     assert len(rows_of(tmp_path / "p.csv")) == 60
+    colours = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    grey = Predictor(Run.open(tmp_path / "digits"))._coloured(torch.from_numpy(colours).permute(0, 3, 1, 2))
+    by_pillow = np.stack([Image.fromarray(image).convert("L") for image in colours])
+    assert np.abs(grey[:, 0].numpy().astype(int) - by_pillow).max() <= 1
 
 
 @pytest.mark.parametrize(

@@ -189,15 +189,16 @@ def test_whole_numbers_stay_numbers_in_parquet(work: Work, tmp_path: Path) -> No
     assert pq.read_table(tmp_path / "p.parquet")["id"].to_pylist() == ROWS["id"].tolist()
 
 
-def test_one_class_is_enough_to_respect_counts(work: Work, tmp_path: Path) -> None:
-    """Of two classes one may be said alone; other columns, and bags that have no rows here, do no harm."""
-    lone = {"bag": [*BAGS["bag"], "999"], "region": ["north"] * 41, "bad": [*BAGS["bad"], 5]}
-    table = write(tmp_path / "bad.csv", lone)
+@pytest.mark.parametrize("name", CLASSES)
+def test_one_class_is_enough_to_respect_counts(name: str, work: Work, tmp_path: Path) -> None:
+    """Of two classes either may be said alone; other columns, and bags that have no rows here, do no harm."""
+    lone = {"bag": [*BAGS["bag"], "999"], "region": ["north"] * 41, name: [*BAGS[name], 5]}
+    table = write(tmp_path / "one.csv", lone)
     flags = ("--respect-counts", table, "--bag-values", "counts")
     met, result = predictions(work.run.path, work.path / "rows.csv", tmp_path / "p.csv", *flags)
     assert f"{table}: 1 bags have no row in {work.path}/rows.csv, and are left out" in result.stderr
-    for bag, number in zip(BAGS["bag"], BAGS["bad"], strict=True):
-        assert sum(row["class"] == "bad" for row in met if row["bag"] == bag) == number
+    for bag, number in zip(BAGS["bag"], BAGS[name], strict=True):
+        assert sum(row["class"] == name for row in met if row["bag"] == bag) == number
 
 
 def test_predictions_are_never_written_over_what_is_read(work: Work) -> None:
@@ -238,6 +239,13 @@ def test_a_class_too_rare_to_be_held_out_is_matched_by_all_bags(tmp_path: Path) 
     assert Run.open(tmp_path / "run").description["match_totals"]["of"] == "all bags"
     found, _ = predictions(tmp_path / "run", tmp_path / "rows.csv", tmp_path / "p.csv", "--match-totals")
     assert sum(row["class"] == "rare" for row in found) == 2
+
+
+def test_without_held_out_bags_the_totals_of_the_training_bags_are_met(work: Work, tmp_path: Path) -> None:
+    assert here("train", *work.flags, *OURS, *SHORT, "--held-out", "0", "--run", tmp_path / "run").returncode == 0
+    assert Run.open(tmp_path / "run").description["match_totals"]["of"] == "training bags"
+    found, _ = predictions(tmp_path / "run", work.path / "rows.csv", tmp_path / "p.csv", "--match-totals")
+    assert [sum(row["class"] == name for row in found) for name in CLASSES] == [sum(BAGS[name]) for name in CLASSES]
 
 
 def test_nothing_to_measure_by_is_said(work: Work, tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_published_figures_stand_beside_with_the_difference(results: Results) ->
     assert {(line["published"], line["last - published"]) for line in others} == {("-", "-")}
 
 
+def test_the_figure_has_what_is_published_and_the_supervised_row(results: Results) -> None:
+    """As if the digits were a data set of the paper, and the first method of the table were trained on all labels."""
+    as_cifar = [
+        Cell(
+            cell.name,
+            "supervised" if cell.row == "0.5 0.5" else cell.row,
+            cell.config.model_copy(update={"data": cell.config.data.model_copy(update=CIFAR)}),
+        )
+        for cell in results.cells
+    ]
+    shown = Results(results.suite, "full", as_cifar, results.directory)
+    (axes,) = [axes for axes in accuracy_figure(shown).axes if axes.get_title() == "cifar10"]
+    of_style = {style: [line for line in axes.lines if line.get_linestyle() == style] for style in (":", "--")}
+    (group,) = [group for group in shown.groups if group.row == "supervised"]
+    assert of_style[":"][0].get_ydata()[0] == pytest.approx(100 * mean(group.values("last")))
+    assert of_style["--"][0].get_ydata().tolist() == [91.59, 79.76]
+
+
 CIFAR = {"dataset": "cifar10"}
 
 

@@ -213,10 +213,6 @@ def test_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
     assert sorted(states) == [State.FINISHED, State.STOPPED, State.WAITING]
 
 
-def test_cells_of_one_name_must_be_one_run() -> None:
-    assert replace(cell(), row="another").name == cell().name
-
-
 def test_looking_neither_disturbs_nor_is_disturbed(tmp_path: Path) -> None:
     one, directory = cell(), SuiteDirectory(tmp_path)
     with directory.claim(one) as is_ours:

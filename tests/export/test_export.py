@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_texts_are_looked_up_by_onnxruntime(rows_file: Path) -> None:
 def test_what_an_onnx_file_says_of_itself(rows_file: Path) -> None:
     about = onnxruntime.InferenceSession(rows_file).get_modelmeta().custom_metadata_map
     assert json.loads(about["class_names"]) == ["r", "s", "t"]
-    assert (about["format_version"], about["torchllp"]) == ("1", "0.1.0")
+    assert (about["format_version"], about["torchllp"]) == ("1", version("torchllp"))
     inputs = json.loads(about["inputs"])
     assert list(inputs["numbers"]["columns"]) == ["x", "z"] and inputs["numbers"]["dtype"] == "float64"
     assert inputs["categories"]["columns"] == ["shop", "kind"] and inputs["categories"]["dtype"] == "string"

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from torchllp.cli.console import console, duration, percent
-from torchllp.experiments.directory import Standing, State, SuiteDirectory
+from torchllp.experiments.directory import State, SuiteDirectory
 from torchllp.experiments.progress import Overview, SuiteProgress
 from torchllp.experiments.suite import Cell
 
@@ -25,7 +25,7 @@ class Board:
     ) -> None:
         self.cells, self.directory, self.num_workers = cells, directory, num_workers
         self.progress = SuiteProgress(cells, directory)
-        self.told = {name for name, standing in self.progress.look().standings.items() if _has_ended(standing)}
+        self.told = {name for name, standing in self.progress.look().standings.items() if standing.state.has_ended}
         self.live = Live(console=console, auto_refresh=False, transient=True) if shown and console.is_terminal else None
         self.last = 0.0
 
@@ -48,7 +48,7 @@ class Board:
         overview = self.progress.look()
         for cell in self.cells:
             standing = overview.standings[cell.name]
-            if _has_ended(standing) and cell.name not in self.told:
+            if standing.state.has_ended and cell.name not in self.told:
                 self.told.add(cell.name)
                 self._tell(cell, overview)
         if self.live is not None:
@@ -87,7 +87,3 @@ class Board:
             ]
             table.add_row(dataset, row, *(str(mine.count(state) or "") for state in State))
         return Group(words, table)  # what matters first: a table that is longer than the screen is cut off below
-
-
-def _has_ended(standing: Standing) -> bool:
-    return standing.state in (State.FINISHED, State.FAILED)

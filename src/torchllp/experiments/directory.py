@@ -28,6 +28,10 @@ class State(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
 
+    @property
+    def has_ended(self) -> bool:
+        return self in (State.FINISHED, State.FAILED)
+
 
 @dataclass(frozen=True)
 class Standing:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from torchllp.experiments.directory import Standing, State, SuiteDirectory
+from torchllp.experiments.directory import Standing, SuiteDirectory
 from torchllp.experiments.suite import Cell
 
 
@@ -33,7 +33,7 @@ class SuiteProgress:
         standings: dict[str, Standing] = {}
         for cell in self.cells:
             standing = self._ended.get(cell.name) or self.directory.standing(cell)
-            if standing.state in (State.FINISHED, State.FAILED):
+            if standing.state.has_ended:
                 self._ended[cell.name] = standing
             standings[cell.name] = standing
         return Overview(standings, self._rests(standings))
@@ -51,7 +51,7 @@ class SuiteProgress:
         rests = []
         for cell in self.cells:
             standing = standings[cell.name]
-            if standing.state not in (State.FINISHED, State.FAILED):
+            if not standing.state.has_ended:
                 times = known.get(_kind(cell), [of_all])
                 rests.append((cell.config.recipe.epochs - standing.epochs_done) * mean(times))
         return rests

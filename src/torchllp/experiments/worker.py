@@ -32,7 +32,7 @@ def work(
     while waits or has_trained:  # meanwhile another worker may have been killed, and have left something
         waits = has_trained = False
         for cell in cells:
-            if directory.state(cell) in (State.FINISHED, State.FAILED):
+            if directory.state(cell).has_ended:
                 continue
             if cell.after is not None:
                 before = directory.state(by_name[cell.after])
