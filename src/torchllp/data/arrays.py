@@ -1,5 +1,6 @@
 """Rows and images in memory as instances: fitted on those that are trained on, saved as plain JSON."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,8 +159,8 @@ class Images:
 def unique_columns(frame: Any, name: str) -> list[Any]:
     """The columns of a frame that messages call ``name``; no two of them are called alike."""
     columns = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    for column in columns:
-        if columns.count(column) > 1:
+    for column, times in Counter(columns).items():  # there may be thousands of columns
+        if times > 1:
             raise LLPError(f"{name}: two columns are called {column!r}")
     return columns
 
