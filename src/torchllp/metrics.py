@@ -121,9 +121,9 @@ def calibration_bins(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> tuple
     confidence, predicted = log_p[known].exp().max(1)
     bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
     is_right = (predicted == labels[known]).to(confidence.dtype)
-    of_instances = torch.stack([torch.ones_like(confidence), confidence, is_right], 1)
-    counts, sure, right = of_instances.new_zeros(num_bins, 3).index_add(0, bins, of_instances).unbind(1)
-    return counts.long(), sure / counts, right / counts
+    counts = torch.bincount(bins, minlength=num_bins)  # whole numbers: float32 ends at 16 million
+    sure, right = (confidence.new_zeros(num_bins).index_add(0, bins, x) for x in (confidence, is_right))
+    return counts, sure / counts, right / counts
 
 
 def calibration_error(log_p: Tensor, labels: Tensor, num_bins: int = 15) -> Tensor:

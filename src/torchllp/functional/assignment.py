@@ -21,8 +21,7 @@ FEW_ROWS = 500
 def whole_counts(proportions: np.ndarray, size: int) -> np.ndarray:
     """Whole numbers that sum to ``size`` and are nearest to ``proportions [C]`` times it (largest remainder), ``[C]``.
 
-    Of equal remainders that of the first class counts as the largest. Proportions that sum to 1 within a thousandth
-    are rescaled.
+    One bag of :func:`~.counts.whole_bag_counts`. Proportions that sum to 1 within a thousandth are rescaled.
 
     >>> whole_counts(np.array([0.5, 0.25, 0.25]), 5)
     array([3, 1, 1])

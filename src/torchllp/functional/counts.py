@@ -19,7 +19,7 @@ BISECTIONS = 64
 def whole_bag_counts(proportions: Tensor, sizes: Tensor) -> Tensor:
     """Whole numbers nearest to ``proportions [B, C]`` times ``sizes [B]`` that sum to the sizes, ``[B, C]``.
 
-    By largest remainder, in doubles; of equal remainders that of the first class counts as the largest.
+    By largest remainder, in doubles; of equal ones, to four decimals, that of the first class counts as the largest.
 
     >>> whole_bag_counts(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([5]))
     tensor([[3., 1., 1.]], dtype=torch.float64)
@@ -36,7 +36,8 @@ def bag_evidence(log_probability: Tensor, counts: Tensor) -> Tensor:
     """What :func:`count_log_probability` ``[B, C]`` says of each bag, as one number ``[B]``.
 
     It is the sum over the classes, less what is said twice: the counts of all classes but one tell that of the last. A
-    class that was not observed (NaN in ``counts [B, C]``) says nothing.
+    class that was not observed (NaN in ``counts [B, C]``) says nothing. Noisy counts are taken alike, though their last
+    one would tell a little more.
 
     >>> bag_evidence(torch.tensor([[-1.0, -1.0], [-1.0, 0.0]]), torch.tensor([[2, 1], [2, math.nan]]))
     tensor([-1., -1.])
