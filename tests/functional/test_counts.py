@@ -28,9 +28,9 @@ def test_whole_counts_of_many_bags_are_those_of_each(weights: list[list[int]], d
     found = whole_bag_counts(torch.from_numpy(proportions), torch.tensor(sizes))
     assert found.sum(1).tolist() == sizes
     assert found.tolist() == of_each
-    for row, size, counts in zip(weights, sizes, found.tolist(), strict=True):  # in whole numbers, exactly
+    for row, size, of_bag in zip(weights, sizes, found.tolist(), strict=True):  # in whole numbers, exactly
         below, remainder = zip(*(divmod(weight * size, sum(row)) for weight in row), strict=True)
-        more = [count - least for count, least in zip(counts, below, strict=True)]
+        more = [count - least for count, least in zip(of_bag, below, strict=True)]
         assert set(more) <= {0, 1}
         rounded_up = [left for left, one in zip(remainder, more, strict=True) if one]
         rounded_down = [left for left, one in zip(remainder, more, strict=True) if not one]
